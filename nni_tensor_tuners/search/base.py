@@ -1,0 +1,97 @@
+"""The contract every search keeps: ask for configurations, tell their fitness."""
+
+import math
+import random
+from abc import ABC, abstractmethod
+
+
+class Exhausted(Exception):
+    """Every configuration that satisfies the constraints has been asked or told."""
+
+
+class Search(ABC):
+    """A search over a `SearchSpace`, driven from outside by `ask` and `tell`.
+
+    Parameters
+    ----------
+    space
+        The `SearchSpace`.
+    seed
+        Seeds the search's own generator: the same seed and the same results, told in the same order, give the same proposals.
+
+    Attributes
+    ----------
+    results
+        point -> fitness of everything told; None where the trial failed.
+    """
+
+    def __init__(self, space, seed=0):
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ValueError(f"seed must be an integer, got {seed!r}")
+        self.space = space
+        self.rng = random.Random(seed)
+        self.results = {}
+        self._seen = set()  # points asked or told: none of them is proposed again
+        self._systematic = None
+
+    def ask(self, n=1):
+        """Propose up to ``n`` distinct configurations that were never asked nor told before.
+
+        Fewer come back when fewer are left.
+
+        Raises
+        ------
+        Exhausted
+            When none is left.
+        """
+        configs = []
+        while len(configs) < n:
+            point = self._propose()
+            if point is None:
+                break
+            self._seen.add(point)
+            configs.append(self.space.config(point))
+        if n > 0 and not configs:
+            raise Exhausted(f"all {len(self._seen)} configurations have been proposed")
+        return configs
+
+    def tell(self, config, fitness):
+        """Report the fitness of a configuration (higher is better), asked before or not, in any order.
+
+        None, NaN or an infinity means that the trial failed. A fitness stands against a failure told later (a trial can report
+        and then crash); of two fitnesses the later one counts.
+
+        Raises
+        ------
+        ValueError
+            If the configuration is not in the space.
+        """
+        point = self.space.point(config)
+        if fitness is not None and not math.isfinite(fitness):
+            fitness = None
+        self._seen.add(point)
+        if fitness is None and point in self.results:
+            return
+        self.results[point] = fitness
+        if fitness is not None:
+            self._learn(point, float(fitness))
+
+    @abstractmethod
+    def _propose(self):
+        """A legal point that is not in ``self._seen``, or None when there is none."""
+
+    def _learn(self, point, fitness):
+        """Take note of a successful trial; failed ones are only kept from being proposed again."""
+
+    def _random_unseen(self):
+        """A uniformly random legal point not seen yet, or None when there is none."""
+        if self._systematic is None:
+            for _ in range(100):
+                point = self.space.random_point(self.rng)
+                if point is None:
+                    break
+                if point not in self._seen:
+                    return point
+            # Legal or unseen points have become too rare to draw: from here on they are listed, each once.
+            self._systematic = self.space.points(self.rng)
+        return next((point for point in self._systematic if point not in self._seen), None)

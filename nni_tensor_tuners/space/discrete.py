@@ -1,0 +1,47 @@
+"""Discrete parameters: a finite set of numbers in their natural order."""
+
+import math
+
+from .parameter import Parameter
+
+
+class Discrete(Parameter):
+    """Finitely many numbers; each is adjacent to the next smaller and the next larger one (OpEvo section 3).
+
+    >>> Discrete("unroll", [512, 0, 64]).neighbours(0)
+    [64]
+    """
+
+    def __init__(self, name, numbers):
+        self.name = name
+        if not isinstance(numbers, list) or not numbers:
+            raise self.error(f"a discrete parameter needs a non-empty list of numbers, got {numbers!r}")
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+                raise self.error(f"a discrete parameter's values must be finite numbers, got {number!r}")
+        if len(set(numbers)) < len(numbers):
+            raise self.error(f"duplicate values in {numbers}")
+        self.numbers = sorted(numbers)
+        self.size = len(numbers)
+        self._rank = {number: rank for rank, number in enumerate(self.numbers)}
+
+    def sample(self, rng):
+        return self.numbers[int(rng.random() * self.size)]
+
+    def unrank(self, index):
+        return self.numbers[index]
+
+    def neighbours(self, vertex):
+        rank = self._rank[vertex]
+        return self.numbers[max(rank - 1, 0) : rank] + self.numbers[rank + 1 : rank + 2]
+
+    def encode(self, value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in self._rank:
+            raise self.error(f"expected one of {self.numbers}, got {value!r}")
+        return self.numbers[self._rank[value]]  # 64.0 that came over JSON is the 64 of the space
+
+    def decode(self, vertex):
+        return vertex
+
+    def to_json(self):
+        return {"_type": "discrete", "_value": self.numbers}

@@ -1,0 +1,129 @@
+"""Factor parameters: a loop extent split into a fixed number of factors (matrix tiling)."""
+
+from math import comb, prod
+
+from .parameter import Parameter, is_integer
+
+
+class Factor(Parameter):
+    """All tuples of ``parts`` positive integers whose product is ``product`` (OpEvo section 3, first type).
+
+    Two factorisations are adjacent if one prime factor, moved from one position to another, turns the one into the other.
+    Each prime p with exponent e is distributed over the positions on its own, so the number of values is the product over
+    primes of C(e + parts - 1, parts - 1), and nothing is ever enumerated to count, sample or walk.
+
+    >>> Factor("X", 8, 3).size
+    10
+    """
+
+    def __init__(self, name, product, parts):
+        self.name = name
+        if not is_integer(product) or product < 1:
+            raise self.error(f"a factor's product must be an integer >= 1, got {product!r}")
+        if not is_integer(parts) or parts < 1:
+            raise self.error(f"a factor's number of parts must be an integer >= 1, got {parts!r}")
+        self.product = product
+        self.parts = parts
+        self.exponents = prime_exponents(product)
+        self.size = prod(comb(e + parts - 1, parts - 1) for e in self.exponents.values())
+
+    def sample(self, rng):
+        factors = [1] * self.parts
+        for prime, exponent in self.exponents.items():
+            for position, count in enumerate(_random_composition(exponent, self.parts, rng)):
+                factors[position] *= prime**count
+        return tuple(factors)
+
+    def unrank(self, index):
+        factors = [1] * self.parts
+        for prime, exponent in self.exponents.items():
+            index, rank = divmod(index, comb(exponent + self.parts - 1, self.parts - 1))
+            for position, count in enumerate(_nth_composition(rank, exponent, self.parts)):
+                factors[position] *= prime**count
+        return tuple(factors)
+
+    def neighbours(self, vertex):
+        return [
+            _moved(vertex, prime, source, target)
+            for prime, source in self._movable(vertex)
+            for target in range(self.parts)
+            if target != source
+        ]
+
+    def step(self, vertex, rng):
+        # Every (prime, source) has the same parts - 1 targets, so drawing them apart is uniform over the neighbours.
+        if self.size == 1:
+            return vertex
+        movable = self._movable(vertex)
+        prime, source = movable[int(rng.random() * len(movable))]
+        target = int(rng.random() * (self.parts - 1))
+        return _moved(vertex, prime, source, target + (target >= source))
+
+    def _movable(self, vertex):
+        return [(p, i) for p in self.exponents for i, factor in enumerate(vertex) if factor % p == 0]
+
+    def encode(self, value):
+        if not isinstance(value, (list, tuple)) or len(value) != self.parts:
+            raise self.error(f"expected a list of {self.parts} factors, got {value!r}")
+        if not all(is_integer(f) and f >= 1 for f in value) or prod(value) != self.product:
+            raise self.error(f"expected positive integers whose product is {self.product}, got {value!r}")
+        return tuple(value)
+
+    def decode(self, vertex):
+        return list(vertex)
+
+    def to_json(self):
+        return {"_type": "factor", "_value": [self.product, self.parts]}
+
+
+def prime_exponents(number):
+    """Prime factorisation as {prime: exponent}, primes ascending.
+
+    >>> prime_exponents(360)
+    {2: 3, 3: 2, 5: 1}
+    """
+    exponents = {}
+    divisor = 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            exponents[divisor] = exponents.get(divisor, 0) + 1
+            number //= divisor
+        divisor += 1 if divisor == 2 else 2
+    if number > 1:
+        exponents[number] = exponents.get(number, 0) + 1
+    return exponents
+
+
+def _moved(vertex, prime, source, target):
+    factors = list(vertex)
+    factors[source] //= prime
+    factors[target] *= prime
+    return tuple(factors)
+
+
+def _random_composition(total, parts, rng):
+    """A uniformly random way to write ``total`` as an ordered sum of ``parts`` non-negative integers (stars and bars)."""
+    counts = [0] * parts
+    stars, bars = total, parts - 1
+    position = 0
+    while stars:  # the next symbol of a uniformly random arrangement of the stars and bars that are left
+        if rng.random() * (stars + bars) < stars:
+            counts[position] += 1
+            stars -= 1
+        else:
+            position += 1
+            bars -= 1
+    return counts
+
+
+def _nth_composition(rank, total, parts):
+    """Composition number ``rank`` in the order that counts the first position up from 0."""
+    counts = []
+    for left in range(parts - 1, 0, -1):
+        count = 0
+        while rank >= (block := comb(total - count + left - 1, left - 1)):
+            rank -= block
+            count += 1
+        counts.append(count)
+        total -= count
+    return [*counts, total]

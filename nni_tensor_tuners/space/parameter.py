@@ -1,0 +1,105 @@
+"""What every parameter type shares: a finite set of values that is the vertex set of a graph.
+
+A *vertex* is the hashable form of a value (a factor parameter's ``[4, 2, 1]`` is the vertex ``(4, 2, 1)``); searches work on
+vertices, users see values. Random numbers come from ``rng.random()`` alone, so that both ``random.Random`` and
+``numpy.random.Generator`` serve.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+# An exact walk distribution solves a dense linear system over all the values; past this many it is refused, not attempted.
+MAX_EXACT_VERTICES = 5000
+
+
+class Parameter(ABC):
+    """A finite parameter with the adjacency of OpEvo section 3.
+
+    Attributes
+    ----------
+    name
+        The parameter's key in the search space; error messages start with it.
+    size
+        Exact number of values.
+    """
+
+    name: str
+    size: int
+
+    @abstractmethod
+    def sample(self, rng):
+        """Draw a vertex, each with probability 1 / size."""
+
+    @abstractmethod
+    def unrank(self, index):
+        """The vertex numbered ``index``, 0 <= index < size; every vertex has exactly one number."""
+
+    @abstractmethod
+    def neighbours(self, vertex):
+        """List every vertex adjacent to ``vertex``, S(u) of OpEvo equation 3."""
+
+    @abstractmethod
+    def encode(self, value):
+        """The vertex of a plain value; ValueError if the value is none of this parameter's."""
+
+    @abstractmethod
+    def decode(self, vertex):
+        """The plain (JSON) value of a vertex."""
+
+    @abstractmethod
+    def to_json(self):
+        """This parameter as NNI search-space JSON: ``{"_type": ..., "_value": ...}``."""
+
+    def step(self, vertex, rng):
+        """One uniformly drawn neighbour, or the vertex itself where it has none."""
+        neighbours = self.neighbours(vertex)
+        return neighbours[int(rng.random() * len(neighbours))] if neighbours else vertex
+
+    def walk(self, vertex, q, rng):
+        """Sample the q-random walk distribution around ``vertex`` (OpEvo section 4.3): step on with probability q, else stop."""
+        if self.size > 1:
+            while rng.random() < q:
+                vertex = self.step(vertex, rng)
+        return vertex
+
+    def walk_distribution(self, vertex, q):
+        """The q-random walk distribution in closed form (OpEvo appendix A).
+
+        Returns
+        -------
+        dict
+            vertex -> probability of stopping there; the probabilities add up to 1.
+
+        Raises
+        ------
+        ValueError
+            If the parameter has more than ``MAX_EXACT_VERTICES`` values.
+        """
+        if self.size > MAX_EXACT_VERTICES:
+            raise ValueError(
+                f"parameter '{self.name}': the exact walk distribution needs at most {MAX_EXACT_VERTICES} values, "
+                f"this one has {self.size}"
+            )
+        vertices = [self.unrank(index) for index in range(self.size)]
+        number = {v: i for i, v in enumerate(vertices)}
+        transition = np.zeros((self.size, self.size))
+        for u, source in number.items():
+            adjacent = self.neighbours(u)
+            for v in adjacent:
+                transition[number[v], source] = q / len(adjacent)  # Equation (3), columns are sources
+        start = np.zeros(self.size)
+        start[number[vertex]] = 1.0
+        if self.size == 1:  # no edge to walk along: the walk never leaves
+            return {vertex: 1.0}
+        stop = (1 - q) * np.linalg.solve(np.eye(self.size) - transition, start)  # S = (1 - q) (I - Q)^-1 p(0)
+        return dict(zip(vertices, stop.tolist()))
+
+    def error(self, message):
+        """A ValueError that names this parameter."""
+        return ValueError(f"search space parameter '{self.name}': {message}")
+
+
+def is_integer(value):
+    """True for an int that is not a bool (JSON's ``true`` is no number)."""
+    return isinstance(value, int) and not isinstance(value, bool)

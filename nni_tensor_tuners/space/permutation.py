@@ -1,0 +1,59 @@
+"""Permutation parameters: an order of distinct elements (loop order)."""
+
+from itertools import combinations
+from math import factorial
+
+from .parameter import Parameter
+from .choice import Index
+
+
+class Permutation(Parameter):
+    """All orders of ``elements``; two are adjacent if swapping two elements turns one into the other (OpEvo section 3).
+
+    >>> Permutation("order", ["i", "j", "k"]).size
+    6
+    """
+
+    def __init__(self, name, elements):
+        self.name = name
+        if not isinstance(elements, list) or not elements:
+            raise self.error(f"a permutation needs a non-empty list of elements, got {elements!r}")
+        self.index = Index(self, elements)
+        self.size = factorial(len(elements))
+
+    def sample(self, rng):
+        order = list(range(len(self.index.values)))
+        for last in range(len(order) - 1, 0, -1):  # Fisher-Yates
+            other = int(rng.random() * (last + 1))
+            order[last], order[other] = order[other], order[last]
+        return tuple(order)
+
+    def unrank(self, index):
+        left = list(range(len(self.index.values)))
+        order = []
+        while left:
+            position, index = divmod(index, factorial(len(left) - 1))
+            order.append(left.pop(position))
+        return tuple(order)
+
+    def neighbours(self, vertex):
+        swapped = []
+        for i, j in combinations(range(len(vertex)), 2):
+            order = list(vertex)
+            order[i], order[j] = order[j], order[i]
+            swapped.append(tuple(order))
+        return swapped
+
+    def encode(self, value):
+        if not isinstance(value, (list, tuple)):
+            raise self.error(f"expected a list, got {value!r}")
+        vertex = tuple(self.index.of(element) for element in value)
+        if sorted(vertex) != list(range(len(self.index.values))):
+            raise self.error(f"expected each of {self.index.values} exactly once, got {value!r}")
+        return vertex
+
+    def decode(self, vertex):
+        return [self.index.values[i] for i in vertex]
+
+    def to_json(self):
+        return {"_type": "permutation", "_value": self.index.values}
