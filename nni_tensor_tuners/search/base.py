@@ -76,6 +76,10 @@ class Search(ABC):
         if fitness is not None:
             self._learn(point, float(fitness))
 
+    def exclude(self, config):
+        """Never propose a configuration: somebody measures it already."""
+        self._seen.add(self.space.point(config))
+
     @abstractmethod
     def _propose(self):
         """A legal point that is not in ``self._seen``, or None when there is none."""

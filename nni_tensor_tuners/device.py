@@ -1,0 +1,110 @@
+"""The device that trials run on, found without importing TVM, so that naming it is cheap."""
+
+import ctypes
+import os
+import platform
+from dataclasses import dataclass
+
+KINDS = ("cuda", "cpu")
+
+# Overrides "auto" everywhere: for the trials, and for the tuner that chooses their constraints.
+TARGET_VARIABLE = "TENSOR_TUNERS_TARGET"
+
+
+@dataclass(frozen=True)
+class Device:
+    """What templates and measurements need to know of a device.
+
+    Attributes
+    ----------
+    kind
+        "cuda" or "cpu".
+    name
+        As the hardware calls itself.
+    identity
+        Tells apart devices of one machine.
+    arch
+        For CUDA the compute capability, such as "sm_90"; else "".
+    cores
+        CPU cores this process may use; 0 for CUDA.
+    vector_lanes, vector_registers
+        float32 lanes in a CPU vector register, and the number of such registers; 0 for CUDA.
+    """
+
+    kind: str
+    name: str
+    identity: str
+    arch: str = ""
+    cores: int = 0
+    vector_lanes: int = 0
+    vector_registers: int = 0
+
+
+def find_device(target="auto"):
+    """The device for a target: "cuda", "cpu", or "auto", which is the first GPU where there is one, else the CPU.
+
+    Raises
+    ------
+    ValueError
+        For another target, or for "cuda" on a machine without a usable GPU.
+    """
+    if target == "auto":
+        target = os.environ.get(TARGET_VARIABLE) or "auto"
+    if target not in ("auto", *KINDS):
+        raise ValueError(f"unknown target {target!r}; allowed: auto, {', '.join(KINDS)}")
+    gpu = _first_gpu() if target != "cpu" else None
+    if target == "cuda" and gpu is None:
+        raise ValueError("target cuda: no usable NVIDIA GPU found (is the driver loaded, and CUDA_VISIBLE_DEVICES not empty?)")
+    return gpu or _cpu()
+
+
+def usable_cores():
+    """CPU cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _cpu():
+    info = _cpu_info()
+    flags = f" {info.get('flags') or info.get('Features') or ''} "
+    if " avx512f " in flags:
+        lanes, registers = 16, 32
+    elif " avx " in flags:
+        lanes, registers = 8, 16
+    elif platform.machine() in ("aarch64", "arm64"):
+        lanes, registers = 4, 32
+    else:
+        lanes, registers = 4, 16
+    name = info.get("model name") or platform.machine()
+    return Device("cpu", name, "cpu", cores=usable_cores(), vector_lanes=lanes, vector_registers=registers)
+
+
+def _cpu_info():
+    """The first processor's entry of /proc/cpuinfo, empty where there is none."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            entry = file.read().split("\n\n")[0]
+    except OSError:
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in entry.splitlines())}
+
+
+def _first_gpu():
+    """The first GPU that CUDA shows to this process, or None."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    handle, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name, uuid = ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
+    compute_capability_major, compute_capability_minor = 75, 76  # CUdevice_attribute
+    calls = (
+        lambda: cuda.cuInit(0),
+        lambda: cuda.cuDeviceGet(ctypes.byref(handle), 0),
+        lambda: cuda.cuDeviceGetName(name, len(name), handle),
+        lambda: cuda.cuDeviceGetUuid(uuid, handle),
+        lambda: cuda.cuDeviceGetAttribute(ctypes.byref(major), compute_capability_major, handle),
+        lambda: cuda.cuDeviceGetAttribute(ctypes.byref(minor), compute_capability_minor, handle),
+    )
+    if any(call() != 0 for call in calls):  # 0 is CUDA_SUCCESS; no device makes cuDeviceGet fail
+        return None
+    return Device("cuda", name.value.decode(), f"cuda-{bytes(uuid).hex()}", arch=f"sm_{major.value}{minor.value}")

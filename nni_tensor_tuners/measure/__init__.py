@@ -1,0 +1,7 @@
+"""Measuring: build a configuration, check its answer, time it."""
+
+from .codes import ErrorCode
+from .limits import Limits
+from .measure import measure
+
+__all__ = ["ErrorCode", "Limits", "measure"]

@@ -1,0 +1,59 @@
+"""From a configuration to a function that TVM can run."""
+
+import os
+import shutil
+
+import tvm
+
+from ..schedules.cuda_limits import check_limits
+
+
+def target_of(device):
+    """The TVM target of a `Device`. Targets take their options only as a dict, and a generic one costs most of the speed."""
+    if device.kind == "cuda":
+        return tvm.target.Target(
+            {"kind": "cuda", "arch": device.arch, "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152},
+            host={"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()},
+        )
+    mcpu = tvm.target.codegen.llvm_get_system_cpu()
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": device.cores})
+
+
+def instantiate(template, workload, config, target):
+    """The scheduled module of a configuration.
+
+    Raises
+    ------
+    Exception
+        Whatever the template raises (TVM's ScheduleError is no ValueError); ValueError if a CUDA kernel breaks a limit.
+    """
+    module = template.schedule(workload, config).mod
+    if target.kind.name == "cuda":
+        check_limits(module, target)
+    return module
+
+
+def compile_module(module, target):
+    """Compile a scheduled module; the machine code exists when this returns (LLVM otherwise generates it at the first call).
+
+    Raises
+    ------
+    RuntimeError
+        From TVM; `is_device_error` tells what failed.
+    """
+    if target.kind.name == "cuda" and shutil.which("nvcc"):
+        os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")  # else nvrtc, which needs the package cuda-bindings
+    library = tvm.compile(module, target=target)
+    library.mod["main"]
+    return library
+
+
+def is_device_error(error):
+    """Whether a compilation error came from the device's compiler (nvcc, nvrtc), not from TVM or LLVM."""
+    text = str(error).lower()
+    return any(word in text for word in ("compilation error", "nvcc", "nvrtc", "ptxas"))
+
+
+def device_source(library):
+    """The CUDA source of a compiled library, or None if it has none."""
+    return next((module.inspect_source() for module in library.mod.imports if module.kind == "cuda"), None)

@@ -1,0 +1,31 @@
+"""How long a measurement may take, and how carefully it times."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one measurement.
+
+    Attributes
+    ----------
+    build_seconds
+        For instantiating and compiling, waits for the device not counted.
+    run_seconds
+        For checking and timing on the device.
+    repeats
+        Timed repeats, of which the median counts.
+    repeat_seconds
+        Length of a repeat, which runs the kernel as often as fits.
+    timing_seconds
+        Repeats stop being added once they would take longer than this in all.
+    early_stop
+        A kernel this many times slower than the best known one is timed by one run only.
+    """
+
+    build_seconds: float = 30.0
+    run_seconds: float = 20.0
+    repeats: int = 9
+    repeat_seconds: float = 0.02
+    timing_seconds: float = 2.0
+    early_stop: float = 5.0

@@ -1,0 +1,120 @@
+"""Measure a configuration in a process of its own, which is killed when it takes too long."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+from ..device import usable_cores
+from ..schedules import get_template
+from ..workloads import to_dict
+from .codes import ErrorCode
+from .limits import Limits
+
+# Stage -> (the limit it falls under, the code of a worker that dies in it, the code of one that takes too long).
+STAGES = {
+    "start": (None, ErrorCode.UNKNOWN_ERROR, ErrorCode.UNKNOWN_ERROR),
+    "instantiate": ("build_seconds", ErrorCode.INSTANTIATION_ERROR, ErrorCode.BUILD_TIMEOUT),
+    "compile": ("build_seconds", ErrorCode.COMPILE_HOST, ErrorCode.BUILD_TIMEOUT),
+    "wait": (None, ErrorCode.UNKNOWN_ERROR, ErrorCode.UNKNOWN_ERROR),
+    "run": ("run_seconds", ErrorCode.RUNTIME_DEVICE, ErrorCode.RUN_TIMEOUT),
+}
+
+
+def measure(workload, config, device, limits=Limits(), best_latency_ms=None, template=None, save=None):
+    """Build, check against NumPy, and time one configuration.
+
+    Parameters
+    ----------
+    workload, config, device
+        What to measure, and where: a workload, a configuration, a `Device`.
+    limits
+        A `Limits`.
+    best_latency_ms
+        The best latency known so far; a kernel far slower is timed by one run only.
+    template
+        Name of the template's module, if not the workload's own.
+    save
+        A folder to write the compiled kernel to.
+
+    Returns
+    -------
+    dict
+        Always ``error_code`` (an `ErrorCode` as int) and ``error`` (one line, empty without error). Without error also
+        ``tflops``, ``latency_ms`` (median), ``spread`` (interquartile range / median), ``compile_seconds``,
+        ``early_stopped``.
+    """
+    job = {
+        "workload": to_dict(workload),
+        "config": config,
+        "device": asdict(device),
+        "limits": asdict(limits),
+        "best_latency_ms": best_latency_ms,
+        "template": template or get_template(workload, device.kind).__name__,
+        "save": str(save) if save else None,
+    }
+    # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
+    environment = {**os.environ, "TVM_NUM_THREADS": str(device.cores or usable_cores())}
+    with subprocess.Popen(
+        [sys.executable, "-m", "nni_tensor_tuners.measure.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # a group of its own, so that compilers it started end with it
+    ) as worker:
+        try:
+            worker.stdin.write(json.dumps(job).encode())
+            worker.stdin.close()
+            return _follow(worker, limits)
+        except BrokenPipeError:
+            return _failure(ErrorCode.UNKNOWN_ERROR, "the worker did not start")
+        finally:
+            _kill_group(worker)
+
+
+def _follow(worker, limits):
+    """Read the worker's answers until the result, its death, or the end of its time."""
+    stage, deadline, buffered = "start", None, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(worker.stdout, selectors.EVENT_READ)
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not selector.select(left):
+                limit, _, code = STAGES[stage]
+                return _failure(code, f"took longer than {getattr(limits, limit):g} s to {stage}")
+            chunk = os.read(worker.stdout.fileno(), 65536)
+            if not chunk:
+                return _failure(STAGES[stage][1], f"the worker {_end_of(worker)} in stage {stage}")
+            *lines, buffered = (buffered + chunk).split(b"\n")
+            for answer in map(json.loads, lines):
+                if "stage" not in answer:
+                    return answer
+                deadline = _next_deadline(stage, answer["stage"], deadline, limits)
+                stage = answer["stage"]
+
+
+def _next_deadline(old_stage, new_stage, deadline, limits):
+    old_limit, new_limit = STAGES[old_stage][0], STAGES[new_stage][0]
+    if new_limit is None:
+        return None
+    return deadline if new_limit == old_limit else time.monotonic() + getattr(limits, new_limit)
+
+
+def _end_of(worker):
+    code = worker.wait()
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+
+
+def _failure(code, message):
+    return {"error_code": int(code), "error": message}
+
+
+def _kill_group(worker):
+    try:
+        os.killpg(worker.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # the whole group is gone

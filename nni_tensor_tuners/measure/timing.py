@@ -1,0 +1,52 @@
+"""Timing that two runs agree on."""
+
+import math
+import mmap
+
+import numpy as np
+
+HUGE_PAGE = 1 << 21
+
+
+def place(array):
+    """A copy of an array in memory of its own that starts on a 2 MiB boundary, in huge pages where the system grants them.
+
+    Where the allocator happens to put a buffer decides its cache conflicts; placed alike, two runs time alike.
+    """
+    memory = mmap.mmap(-1, array.nbytes + HUGE_PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, dtype=np.uint8)
+    start = -raw.ctypes.data % HUGE_PAGE
+    placed = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return placed
+
+
+def time_repeatedly(run, limits, best_seconds=None):
+    """Time a kernel that has run once already.
+
+    A cheap single run comes first: it sizes the repeats, and a kernel ``limits.early_stop`` times slower than the best known
+    one is not timed any further.
+
+    Parameters
+    ----------
+    run
+        ``run(number, repeat)`` returns ``repeat`` mean times in seconds of ``number`` consecutive runs each.
+    limits
+        A `Limits`.
+    best_seconds
+        The best latency known so far, or None.
+
+    Returns
+    -------
+    dict
+        ``latency_ms`` (median over repeats), ``spread`` (interquartile range / median), ``early_stopped``.
+    """
+    (first,) = run(1, 1)
+    if best_seconds is not None and first > limits.early_stop * best_seconds:
+        return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
+    number = max(1, math.ceil(limits.repeat_seconds / first))
+    repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * first))))
+    low, median, high = np.percentile(run(number, repeats), [25, 50, 75])
+    return {"latency_ms": float(median) * 1e3, "spread": float((high - low) / median), "early_stopped": False}

@@ -1,0 +1,159 @@
+"""The process that builds, checks and times one configuration; `measure` starts it and kills it when it takes too long.
+
+Reads a job as JSON from standard input and answers with JSON lines: ``{"stage": ...}`` as each stage begins, at the end the
+result. It does not outlive its parent.
+"""
+
+import ctypes
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+from ..device import Device
+from ..workloads import from_dict
+from .codes import ErrorCode
+from .limits import Limits
+from .lock import DeviceLock
+from .timing import place, time_repeatedly
+
+
+class Failure(Exception):
+    """A measurement that ended with an error code."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+def main():
+    die_with_parent()
+    # Libraries print to standard output; the answers go where nobody else writes.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(**fields):
+        answers.write(json.dumps(fields) + "\n")
+        answers.flush()
+
+    job = json.load(sys.stdin)
+    try:
+        result = {"error_code": ErrorCode.NO_ERROR, "error": "", **run_job(job, lambda stage: answer(stage=stage))}
+    except Failure as failure:
+        result = {"error_code": failure.code, "error": first_line(failure)}
+    except Exception as error:
+        result = {"error_code": ErrorCode.UNKNOWN_ERROR, "error": f"{type(error).__name__}: {first_line(error)}"}
+    answer(**result)
+
+
+def run_job(job, begin):
+    """Build, check and time; returns the result's fields or raises `Failure`."""
+    device, limits = Device(**job["device"]), Limits(**job["limits"])
+    workload = from_dict(job["workload"])
+    lock = DeviceLock(device)
+    with lock.shared():
+        from . import build  # imports TVM, which is work for a CPU's cores as well
+
+        template = importlib.import_module(job["template"])
+        target = build.target_of(device)
+        begin("instantiate")
+        start = time.perf_counter()
+        try:
+            module = build.instantiate(template, workload, job["config"], target)
+        except Exception as error:
+            raise Failure(ErrorCode.INSTANTIATION_ERROR, error) from None
+        begin("compile")
+        try:
+            library = build.compile_module(module, target)
+        except Exception as error:
+            device_error = build.is_device_error(error)
+            raise Failure(ErrorCode.COMPILE_DEVICE if device_error else ErrorCode.COMPILE_HOST, error) from None
+        compile_seconds = time.perf_counter() - start
+        if job.get("save"):
+            save(job["save"], library, module, build.device_source(library))
+        inputs = workload.inputs()
+        expected = workload.reference(*inputs)
+    begin("wait")
+    with lock.exclusive():
+        begin("run")
+        timed = check_and_time(library, device, inputs, expected, limits, job.get("best_latency_ms"))
+    timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
+    return {**timed, "compile_seconds": compile_seconds}
+
+
+def check_and_time(library, device, inputs, expected, limits, best_latency_ms):
+    """Run once and compare with NumPy, then time."""
+    import tvm
+    import tvm_ffi
+
+    on_gpu = device.kind == "cuda"
+    where = tvm.cuda() if on_gpu else tvm.cpu()
+    put = (lambda array: tvm.runtime.tensor(array, where)) if on_gpu else (lambda array: tvm_ffi.from_dlpack(place(array)))
+    try:
+        arguments = [put(array) for array in (*inputs, np.zeros_like(expected))]
+        library.mod["main"](*arguments)
+        where.sync()
+        difference = wrong_answer(arguments[-1].numpy(), expected)
+        if difference is None:
+            return time_repeatedly(
+                lambda number, repeat: library.mod.time_evaluator("main", where, number=number, repeat=repeat)(
+                    *arguments
+                ).results,
+                limits,
+                best_latency_ms and best_latency_ms / 1e3,
+            )
+    except Exception as error:
+        raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
+    raise Failure(ErrorCode.WRONG_ANSWER, difference)
+
+
+def wrong_answer(actual, expected):
+    """None if an output is right, else what is wrong with it.
+
+    Rounding of float32 sums of K products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest
+    output; one product left out or added is some hundred times above it.
+    """
+    tolerance = 1e-4 * float(np.abs(expected).max())
+    error = np.abs(actual - expected)
+    wrong = ~(error <= tolerance)  # so that NaN is wrong
+    if not wrong.any():
+        return None
+    place_ = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements differ from NumPy by more than {tolerance:.1e}; "
+        f"at {place_}: {actual[place_]:.6g} instead of {expected[place_]:.6g}"
+    )
+
+
+def save(folder, library, module, source):
+    """Write the kernel to a folder: ``kernel.so``, ``kernel.py`` (TIR) and, for CUDA, ``kernel.cu``."""
+    library.export_library(os.path.join(folder, "kernel.so"))
+    texts = {"kernel.py": module.script(), "kernel.cu": source}
+    for name, text in texts.items():
+        if text is not None:
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+
+
+def die_with_parent():
+    """Have the kernel end this process when the one that started it ends, however that happens (Linux)."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended in between
+        sys.exit(1)
+
+
+def first_line(error):
+    """The line of an error that says what happened: TVM puts the location before it, nvcc the source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()]
+    return (telling or lines or [type(error).__name__])[0][:500]
+
+
+if __name__ == "__main__":
+    main()

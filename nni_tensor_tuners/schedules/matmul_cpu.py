@@ -1,0 +1,56 @@
+"""A CPU matrix multiplication over the same three factorisations as the CUDA one.
+
+- ``X`` = (n1, n2, n3, n4) of n and ``Y`` = (m1, m2, m3, m4) of m: n1 x m1 blocks run in parallel; inside, n2 x m2 tiles whose
+  result stays in cache, made of n3 x m3 register tiles of n4 rows by m4 columns, the columns vectorised;
+- ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
+"""
+
+from .matmul_cuda import search_space  # the same factorisations, so that one search_space.json serves both
+
+__all__ = ["constraints", "schedule", "search_space"]
+
+# Loops whose body stays below this many statements are unrolled: enough for a register tile, too little to blow up compilation.
+UNROLL_STEPS = 64
+
+
+def constraints(workload, device):
+    """What runs well on a device: vectors at least one register wide, register tiles that fit the register file, and work for
+    every core; each relaxed as far as the workload's own divisors demand.
+
+    Parameters
+    ----------
+    device
+        A `Device` with ``vector_lanes`` (float32 in a register), ``vector_registers`` and ``cores``.
+    """
+    tile = device.vector_lanes * device.vector_registers
+    widths = [width for width in range(1, min(workload.m, tile) + 1) if workload.m % width == 0]
+    narrowest = min([width for width in widths if width >= device.vector_lanes], default=widths[-1])
+    blocks = min(device.cores, workload.n * workload.m // narrowest)
+    return [f"Y[3] >= {narrowest}", f"X[3] * Y[3] <= {tile}", f"X[0] * Y[0] >= {blocks}"]
+
+
+def schedule(workload, config):
+    """The s_tir.Schedule of a workload under a configuration."""
+    from tvm import s_tir
+
+    sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
+    z = sch.get_sblock("Z")
+    z_tile = sch.cache_write(z, 0, "global")
+    i, j, k = sch.get_loops(z)
+    i_block, i_tile, i_register, i_row = sch.split(i, config["X"])
+    j_block, j_tile, j_register, j_vector = sch.split(j, config["Y"])
+    k_panel, k_step, k_unrolled = sch.split(k, config["K"])
+    # Columns outside rows: a panel of Y stays in the nearest cache while all the rows of the tile pass over it.
+    sch.reorder(
+        i_block, j_block, i_tile, j_tile, k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector
+    )
+    sch.reverse_compute_at(z_tile, j_tile, preserve_unit_loops=True)
+    blocks = sch.fuse(i_block, j_block)
+    sch.parallel(blocks)
+    sch.vectorize(j_vector)
+    copied = sch.get_loops(z_tile)[-1]
+    sch.vectorize(sch.split(copied, [None, config["Y"][3]])[-1])
+    sch.annotate(blocks, "pragma_auto_unroll_max_step", UNROLL_STEPS)
+    sch.annotate(blocks, "pragma_unroll_explicit", 1)
+    sch.decompose_reduction(z, k_panel)
+    return sch

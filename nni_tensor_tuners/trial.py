@@ -1,0 +1,88 @@
+"""One trial: get a configuration from NNI, measure it, write it down, report it."""
+
+import argparse
+import json
+import sys
+import time
+
+from . import records
+from .device import KINDS, find_device
+from .measure import ErrorCode, Limits, measure
+from .nni_client import NniClient
+from .workloads import to_dict
+
+
+def add_arguments(parser):
+    """The arguments all trial scripts share."""
+    defaults = Limits()
+    parser.add_argument("--target", default="auto", choices=["auto", *KINDS], help="device to run on (default: a GPU if there is one, else the CPU)")
+    parser.add_argument("--metric", default="tflops", choices=["tflops", "latency_ms"], help="what NNI optimises; with latency_ms use optimize_mode: minimize (default: %(default)s)")
+    parser.add_argument("--build-timeout", type=_seconds, default=defaults.build_seconds, metavar="SECONDS", help="limit for compiling (default: %(default)s)")
+    parser.add_argument("--run-timeout", type=_seconds, default=defaults.run_seconds, metavar="SECONDS", help="limit for checking and timing (default: %(default)s)")
+    parser.add_argument("--config", type=json.loads, metavar="JSON", help="measure this configuration without NNI, and print the result")
+
+
+def run(workload, args, template=None):
+    """Run one trial; returns the process's exit status, 1 if the configuration failed.
+
+    Parameters
+    ----------
+    workload
+        What is tuned.
+    args
+        What `add_arguments` parsed.
+    template
+        Name of the template's module, if not the workload's own.
+    """
+    try:
+        device = find_device(args.target)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
+    if args.config is not None:
+        result = measure(workload, args.config, device, limits, template=template)
+        print(json.dumps(result, indent=2))
+        return int(result["error_code"] != ErrorCode.NO_ERROR)
+    if not NniClient.is_trial():
+        print("error: started neither by NNI nor with --config", file=sys.stderr)
+        return 2
+
+    nni = NniClient()
+    config = nni.parameters()
+    path = nni.experiment_folder / records.RECORDS
+    earlier = records.read(path)
+    record = next((r for r in earlier if r.get("trial_job_id") == nni.trial_job_id), None)
+    if record is None:  # else NNI resumes a trial that had measured but could not report: measuring it twice would be a waste
+        best = records.best(earlier)
+        result = measure(workload, config, device, limits, best and best["latency_ms"], template)
+        record = {
+            "trial_job_id": nni.trial_job_id,
+            "sequence_id": nni.sequence_id,
+            "parameter_id": nni.parameter_id,
+            "config": config,
+            **result,
+            "workload": to_dict(workload),
+            "device": {"kind": device.kind, "name": device.name},
+            "time": time.time(),
+        }
+        records.append(path, record)
+    nni.report_final(metric_of(record, args.metric))
+    if record["error_code"] != ErrorCode.NO_ERROR:
+        print(f"error {record['error_code']} ({ErrorCode(record['error_code']).name}): {record['error']}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def metric_of(record, optimised="tflops"):
+    """The metric that NNI gets: all numbers, since a None would blank the web UI's page; a failed trial has zeros."""
+    numbers = ("tflops", "latency_ms", "spread", "compile_seconds")
+    metric = {name: float(record.get(name, 0.0)) for name in numbers}
+    return {"default": metric[optimised], **metric, "error_code": record["error_code"]}
+
+
+def _seconds(text):
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"expected seconds > 0, got {text}")
+    return seconds

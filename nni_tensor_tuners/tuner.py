@@ -1,0 +1,334 @@
+"""The one NNI tuner that wraps every search."""
+
+import functools
+import json
+import logging
+import math
+import os
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+from nni.tuner import Tuner
+
+from . import records
+from .device import KINDS, find_device
+from .search import Exhausted, check_names, create_search
+from .space import SearchSpace
+
+_log = logging.getLogger("nni.tensor_tuners")
+
+OPTIMIZE_MODES = ("maximize", "minimize")
+TUNER_ARGS = ("optimize_mode", "constraints", "seed", "warm_start")
+
+
+def make_search(search, search_space, class_args, kind=None):
+    """The search that an experiment's tuner settings describe.
+
+    Parameters
+    ----------
+    search
+        A search's name.
+    search_space
+        NNI search-space JSON.
+    class_args
+        The YAML's ``classArgs``; see `TensorTuner`.
+    kind
+        The device kind whose constraints count, where they are given by kind; None finds the device.
+
+    Raises
+    ------
+    ValueError
+        In one line that names the bad field.
+    """
+    own = {name: value for name, value in class_args.items() if name not in ("optimize_mode", "constraints", "warm_start")}
+    mode = class_args.get("optimize_mode", "maximize")
+    if mode not in OPTIMIZE_MODES:
+        raise ValueError(f"optimize_mode must be one of {', '.join(OPTIMIZE_MODES)}, got {mode!r}")
+    constraints = class_args.get("constraints") or []
+    if isinstance(constraints, dict):
+        check_names("constraints: there is no device kind", constraints, KINDS)
+        constraints = constraints.get(kind or find_device().kind) or []
+    if not isinstance(constraints, list):
+        raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
+    return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
+
+
+def fitness_of(value, optimize_mode="maximize"):
+    """The fitness (higher is better) of a metric as NNI delivers it, or None if it says that the trial failed.
+
+    ``minimize`` takes the reciprocal: strictly decreasing, and positive, so that fitness-proportional selection (OpEvo
+    equation 2) works on latencies as on TFLOPS. What is to be minimised must be positive.
+    """
+    if isinstance(value, dict):
+        if value.get("error_code"):
+            return None
+        value = value.get("default")
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        value = float(value)
+    except ValueError:
+        return None
+    if not math.isfinite(value) or (optimize_mode == "minimize" and value <= 0):
+        return None
+    return 1 / value if optimize_mode == "minimize" else value
+
+
+def _ends_experiment_on_error(method):
+    """A method that raises ends the tuner's process. NNI would log the error and leave the experiment RUNNING for ever."""
+
+    @functools.wraps(method)
+    def guarded(self, *args, **kwargs):
+        try:
+            with self._lock:
+                return method(self, *args, **kwargs)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
+            _log.critical("tensor-tuners: %s", message, exc_info=True)
+            print(f"tensor-tuners: {message}", file=sys.stderr, flush=True)
+            self._note(event="error", message=message)
+            logging.shutdown()
+            os._exit(1)
+
+    return guarded
+
+
+class TensorTuner(Tuner):
+    """Any search as an NNI tuner. What it cannot do right it does not do: it ends the experiment, and says why in the log.
+
+    Parameters
+    ----------
+    search
+        Name of the search; the registration sets it.
+    optimize_mode
+        "maximize" (default) or "minimize".
+    constraints
+        List of expressions over the parameters, or a dict of such lists by device kind ("cuda", "cpu"), of which the one for
+        the device of this machine counts.
+    seed
+        Integer, default 0.
+    warm_start
+        An earlier experiment's id, folder or records file; what it measured in this space is known from the start.
+    search_args
+        The search's own arguments.
+    """
+
+    def __init__(self, search, **class_args):
+        super().__init__()
+        # NNI hides the GPUs from tuners unless tunerGpuIndices is set; the constraints are for what the trials will see.
+        if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        self._lock = threading.RLock()  # trial_end is called on a thread of its own
+        self._name = search
+        self._class_args = class_args  # checked once the search space is there, when an error can end the experiment
+        self._mode = class_args.get("optimize_mode", "maximize")
+        checkpoint = os.environ.get("NNI_CHECKPOINT_DIRECTORY")
+        self._folder = Path(checkpoint).parent if checkpoint else None
+        self._search = None
+        self._configs = {}  # parameter id -> configuration, since the dispatcher may pass none or another
+        self._running = set()  # parameter ids without a result or an end so far
+        self._waiting = []  # parameter ids that were asked for when no configuration could be proposed
+        self._requeued = []  # configurations proposed before a stop that never became trials
+        self._serve = None
+        self._exhausted = False
+        self._ending = False
+        self._skip_import = False
+
+    @_ends_experiment_on_error
+    def update_search_space(self, search_space):
+        before = self._search
+        self._search = make_search(self._name, search_space, self._class_args)
+        if before is not None:
+            self._exhausted = False
+            for point, fitness in before.results.items():
+                self._tell(before.space.config(point), fitness)
+            for parameter_id in self._running:
+                self._exclude(self._configs[parameter_id])
+            return
+        if self._class_args.get("warm_start"):
+            self._warm_start(str(self._class_args["warm_start"]))
+        if os.environ.get("NNI_MODE") == "resume":
+            self._resume()
+
+    @_ends_experiment_on_error
+    def generate_multiple_parameters(self, parameter_id_list, st_callback=None, **_):
+        self._serve = st_callback
+        configs = self._propose(len(parameter_id_list))
+        for parameter_id, config in zip(parameter_id_list, configs):
+            self._hand_out(parameter_id, config)
+        self._waiting += parameter_id_list[len(configs) :]
+        self._end_if_exhausted()
+        return configs
+
+    @_ends_experiment_on_error
+    def receive_trial_result(self, parameter_id, parameters, value, trial_job_id=None, **_):
+        config = self._configs.get(parameter_id, parameters)
+        if not isinstance(config, dict):
+            _log.warning("result of the unknown parameter id %s ignored: %r", parameter_id, value)
+            return
+        fitness = fitness_of(value, self._mode)
+        self._learn(config, fitness, value, parameter_id)
+        error = {} if fitness is not None else {"error_code": 8, "error": f"the trial reported {value!r}"}
+        self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **error)
+        self._trial_is_over(parameter_id)
+
+    @_ends_experiment_on_error
+    def trial_end(self, parameter_id, success, **_):
+        if parameter_id not in self._running:
+            return  # its result came first, or it is none of ours
+        config = self._configs[parameter_id]
+        # A result may still be on its way: it came over another queue, and counts more than this failure.
+        self._learn(config, None, None, parameter_id)
+        message = "the trial ended without a result" if success else "the trial died or was stopped without a result"
+        self._complete_records(config, parameter_id, None, error_code=8, error=message)
+        self._trial_is_over(parameter_id)
+
+    @_ends_experiment_on_error
+    def import_data(self, data):
+        if self._skip_import:
+            # NNI's own account of a resumed experiment pairs results with the wrong parameters; the journal knows better.
+            self._skip_import = False
+            return
+        for entry in data:
+            self._learn(entry["parameter"], fitness_of(entry["value"], self._mode), entry["value"], None)
+
+    # Proposing.
+
+    def _propose(self, n):
+        configs = self._requeued[:n]
+        del self._requeued[:n]
+        if len(configs) < n and not self._exhausted:
+            try:
+                configs += self._search.ask(n - len(configs))
+            except Exhausted as reason:
+                _log.info("%s", reason)
+                self._exhausted = True
+        return configs
+
+    def _hand_out(self, parameter_id, config):
+        self._configs[parameter_id] = config
+        self._running.add(parameter_id)
+        self._note(event="ask", parameter_id=parameter_id, parameters=config)
+
+    def _trial_is_over(self, parameter_id):
+        self._running.discard(parameter_id)
+        while self._waiting and (configs := self._propose(1)):
+            waiting = self._waiting.pop(0)
+            self._hand_out(waiting, configs[0])
+            self._serve(waiting, configs[0])
+        self._end_if_exhausted()
+
+    def _end_if_exhausted(self):
+        if self._exhausted and not self._running and not self._ending:
+            self._ending = True
+            # Not on this thread: the manager answers only after this call has returned.
+            threading.Thread(target=_end_experiment, daemon=True).start()
+
+    # Learning.
+
+    def _learn(self, config, fitness, value, parameter_id):
+        self._note(event="tell", parameter_id=parameter_id, parameters=config, value=value, fitness=fitness)
+        self._tell(config, fitness)
+
+    def _tell(self, config, fitness):
+        try:
+            self._search.tell(config, fitness)
+        except ValueError as error:  # from another space: a trial that a user added by hand, data imported
+            _log.warning("result ignored: %s", error)
+
+    def _exclude(self, config):
+        try:
+            self._search.exclude(config)
+        except ValueError as error:
+            _log.warning("%s", error)
+
+    def _complete_records(self, config, parameter_id, value, **fields):
+        """Record a trial that did not do so itself: it died, it is not one of ours, or it ran on another machine."""
+        if self._folder is None:
+            return
+        path = self._folder / records.RECORDS
+        if any(record.get("config") == config for record in records.read(path)):
+            return
+        metric = {name: v for name, v in value.items() if name != "default"} if isinstance(value, dict) else {}
+        records.append(path, {"parameter_id": parameter_id, "config": config, "error_code": 0, **metric, **fields})
+
+    # Surviving.
+
+    def _note(self, **event):
+        if self._folder is not None:
+            records.append(self._folder / records.JOURNAL, event)
+
+    def _resume(self):
+        """Take up where the experiment was stopped or killed: every result counts, nothing measured is proposed again."""
+        journal = records.read(self._folder / records.JOURNAL)
+        self._skip_import = bool(journal)
+        key = functools.partial(json.dumps, sort_keys=True)
+        asked = {key(event["parameters"]): event["parameters"] for event in journal if event["event"] == "ask"}
+        told = {}
+        for event in journal:
+            if event["event"] == "tell":
+                told[key(event["parameters"])] = event["parameters"]
+                self._tell(event["parameters"], event["fitness"])
+        for record in records.read(self._folder / records.RECORDS):  # measured, but nobody was there to be told
+            if key(record["config"]) not in told:
+                told[key(record["config"])] = record["config"]
+                self._learn(record["config"], self._recorded_fitness(record), None, record.get("parameter_id"))
+        unfinished = {name: config for name, config in asked.items() if name not in told}
+        rerun = {key(config) for config in _configs_that_nni_runs_again()} if unfinished else set()
+        for name, config in unfinished.items():
+            self._exclude(config)
+            if name not in rerun:
+                self._requeued.append(config)
+        _log.info("resumed: %d results, %d configurations proposed anew", len(told), len(self._requeued))
+
+    def _warm_start(self, source):
+        """Tell the search what an earlier experiment measured; ValueError if there is no such record."""
+        path = Path(source).expanduser()
+        candidates = [path, path / records.RECORDS]
+        if self._folder is not None:
+            candidates.append(self._folder.parent / source / records.RECORDS)
+        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if found is None:
+            raise ValueError(f"warm_start: no records at {source!r}; give an experiment's id, its folder or its records file")
+        for record in records.read(found):
+            if "config" in record:
+                self._tell(record["config"], self._recorded_fitness(record))
+        _log.info("warm start: %d results from %s", len(self._search.results), found)
+
+    def _recorded_fitness(self, record):
+        metric = "tflops" if self._mode == "maximize" else "latency_ms"
+        return fitness_of({"default": record.get(metric), "error_code": record.get("error_code")}, self._mode)
+
+
+def _manager_url():
+    channel = os.environ["NNI_TUNER_COMMAND_CHANNEL"]  # ws://localhost:PORT[/PREFIX]/tuner
+    return "http" + channel.removeprefix("ws").removesuffix("/tuner") + "/api/v1/nni"
+
+
+def _ask_manager(path, method="GET", body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(_manager_url() + path, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        answer = response.read()
+    return json.loads(answer) if answer.strip() else None
+
+
+def _configs_that_nni_runs_again():
+    """The configurations of trials that were waiting or running when the experiment stopped: NNI starts those again itself."""
+    return [
+        json.loads(job["hyperParameters"][0])["parameters"]
+        for job in _ask_manager("/trial-jobs")
+        if job["status"] in ("WAITING", "RUNNING") and job.get("hyperParameters")
+    ]
+
+
+def _end_experiment():
+    """Have an exhausted experiment end as DONE: NNI does so only once its trial limit is reached, so lower that."""
+    try:
+        profile = _ask_manager("/experiment")
+        profile["params"]["maxTrialNumber"] = len(_ask_manager("/trial-jobs"))
+        _ask_manager("/experiment?update_type=MAX_TRIAL_NUM", "PUT", profile)
+    except OSError as error:
+        _log.error("could not end the exhausted experiment: %s", error)
