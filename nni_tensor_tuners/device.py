@@ -40,6 +40,13 @@ class Device:
     vector_registers: int = 0
 
 
+# Stand for all devices of a kind where an experiment is written to run on any of them.
+GENERIC = {
+    "cuda": Device("cuda", "any NVIDIA GPU", "cuda", arch="sm_80"),
+    "cpu": Device("cpu", "any CPU", "cpu", cores=2, vector_lanes=16, vector_registers=32),
+}
+
+
 def find_device(target="auto"):
     """The device for a target: "cuda", "cpu", or "auto", which is the first GPU where there is one, else the CPU.
 

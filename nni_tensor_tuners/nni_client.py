@@ -11,9 +11,9 @@ services without an HTTP channel the nni package is used after all.
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
+
+from . import rest
 
 # How long a trial waits for the manager to have written it down, which happens right after it started it.
 PARAMETER_SECONDS = 60
@@ -62,7 +62,7 @@ class NniClient:
             "sequence": 0,
             "value": json.dumps(metric),
         }
-        _request(self.channel, "PUT", {"type": "metric", "metric": json.dumps(body)})
+        rest.request(self.channel, "PUT", {"type": "metric", "metric": json.dumps(body)})
 
     def _speaks_http(self):
         return self.channel.startswith("http://") and "/env/" in self.channel
@@ -71,7 +71,7 @@ class NniClient:
         url = f"{self.channel.split('/env/')[0]}/api/v1/nni/trial-jobs/{self.trial_job_id}"
         deadline = time.monotonic() + PARAMETER_SECONDS
         while True:
-            job = _request(url, "GET")
+            job = rest.request(url)
             if job and job.get("hyperParameters"):
                 return json.loads(job["hyperParameters"][0])
             if time.monotonic() > deadline:
@@ -84,17 +84,3 @@ class NniClient:
 
         nni.get_next_parameter()
         return nni.trial._params
-
-
-def _request(url, method, body=None):
-    """One JSON request to the manager; an empty answer and "not found" are None."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            answer = response.read()
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
-    return json.loads(answer) if answer.strip() else None

@@ -9,6 +9,7 @@ from . import records
 from .device import KINDS, find_device
 from .measure import ErrorCode, Limits, measure
 from .nni_client import NniClient
+from .schedules import get_template
 from .workloads import to_dict
 
 
@@ -20,6 +21,7 @@ def add_arguments(parser):
     parser.add_argument("--build-timeout", type=_seconds, default=defaults.build_seconds, metavar="SECONDS", help="limit for compiling (default: %(default)s)")
     parser.add_argument("--run-timeout", type=_seconds, default=defaults.run_seconds, metavar="SECONDS", help="limit for checking and timing (default: %(default)s)")
     parser.add_argument("--config", type=json.loads, metavar="JSON", help="measure this configuration without NNI, and print the result")
+    parser.add_argument("--describe", action="store_true", help="print the device and its search space as JSON, and measure nothing")
 
 
 def run(workload, args, template=None):
@@ -40,6 +42,10 @@ def run(workload, args, template=None):
         print(f"error: {error}", file=sys.stderr)
         return 2
     limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
+    if args.describe:
+        space = get_template(workload, device.kind).search_space(workload)
+        print(json.dumps({"kind": device.kind, "device": device.name, "search_space": space}))
+        return 0
     if args.config is not None:
         result = measure(workload, args.config, device, limits, template=template)
         print(json.dumps(result, indent=2))

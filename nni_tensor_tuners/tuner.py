@@ -7,12 +7,11 @@ import math
 import os
 import sys
 import threading
-import urllib.request
 from pathlib import Path
 
 from nni.tuner import Tuner
 
-from . import records
+from . import records, rest
 from .device import KINDS, find_device
 from .search import Exhausted, check_names, create_search
 from .space import SearchSpace
@@ -223,7 +222,7 @@ class TensorTuner(Tuner):
     def _end_if_exhausted(self):
         if self._exhausted and not self._running and not self._ending:
             self._ending = True
-            # Not on this thread: the manager answers only after this call has returned.
+            # On a thread of its own, so that results are not kept waiting while the manager answers.
             threading.Thread(target=_end_experiment, daemon=True).start()
 
     # Learning.
@@ -307,19 +306,11 @@ def _manager_url():
     return "http" + channel.removeprefix("ws").removesuffix("/tuner") + "/api/v1/nni"
 
 
-def _ask_manager(path, method="GET", body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(_manager_url() + path, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as response:
-        answer = response.read()
-    return json.loads(answer) if answer.strip() else None
-
-
 def _configs_that_nni_runs_again():
     """The configurations of trials that were waiting or running when the experiment stopped: NNI starts those again itself."""
     return [
         json.loads(job["hyperParameters"][0])["parameters"]
-        for job in _ask_manager("/trial-jobs")
+        for job in rest.request(f"{_manager_url()}/trial-jobs")
         if job["status"] in ("WAITING", "RUNNING") and job.get("hyperParameters")
     ]
 
@@ -327,8 +318,8 @@ def _configs_that_nni_runs_again():
 def _end_experiment():
     """Have an exhausted experiment end as DONE: NNI does so only once its trial limit is reached, so lower that."""
     try:
-        profile = _ask_manager("/experiment")
-        profile["params"]["maxTrialNumber"] = len(_ask_manager("/trial-jobs"))
-        _ask_manager("/experiment?update_type=MAX_TRIAL_NUM", "PUT", profile)
+        profile = rest.request(f"{_manager_url()}/experiment")
+        profile["params"]["maxTrialNumber"] = len(rest.request(f"{_manager_url()}/trial-jobs"))
+        rest.request(f"{_manager_url()}/experiment?update_type=MAX_TRIAL_NUM", "PUT", profile)
     except OSError as error:
         _log.error("could not end the exhausted experiment: %s", error)

@@ -2,6 +2,6 @@
 
 from .codes import ErrorCode
 from .limits import Limits
-from .measure import measure
+from .measure import measure, measure_reference
 
-__all__ = ["ErrorCode", "Limits", "measure"]
+__all__ = ["ErrorCode", "Limits", "measure", "measure_reference"]

@@ -19,6 +19,10 @@ class Limits:
         Length of a repeat, which runs the kernel as often as fits.
     timing_seconds
         Repeats stop being added once they would take longer than this in all.
+    steady_spread
+        Repeats whose interquartile range is more than this fraction of their median were disturbed, and are made again.
+    rounds
+        How often at most; the round of lowest median counts.
     early_stop
         A kernel this many times slower than the best known one is timed by one run only.
     """
@@ -28,4 +32,6 @@ class Limits:
     repeats: int = 9
     repeat_seconds: float = 0.02
     timing_seconds: float = 2.0
+    steady_spread: float = 0.05
+    rounds: int = 3
     early_stop: float = 5.0

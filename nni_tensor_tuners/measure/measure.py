@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from ..device import usable_cores
+from ..device import find_device, usable_cores
 from ..schedules import get_template
 from ..workloads import to_dict
 from .codes import ErrorCode
@@ -49,14 +49,22 @@ def measure(workload, config, device, limits=Limits(), best_latency_ms=None, tem
         ``early_stopped``.
     """
     job = {
-        "workload": to_dict(workload),
         "config": config,
-        "device": asdict(device),
-        "limits": asdict(limits),
         "best_latency_ms": best_latency_ms,
         "template": template or get_template(workload, device.kind).__name__,
         "save": str(save) if save else None,
     }
+    return _run_worker(job, workload, device, limits)
+
+
+def measure_reference(workload, limits=Limits()):
+    """Time the workload's NumPy reference on the CPU as `measure` times kernels: in a fresh process, on all cores, with the
+    same placement of buffers. Returns the same dict, without what concerns building."""
+    return _run_worker({"template": None}, workload, find_device("cpu"), limits)
+
+
+def _run_worker(job, workload, device, limits):
+    job = {**job, "workload": to_dict(workload), "device": asdict(device), "limits": asdict(limits)}
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     environment = {**os.environ, "TVM_NUM_THREADS": str(device.cores or usable_cores())}
     with subprocess.Popen(

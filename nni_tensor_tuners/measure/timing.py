@@ -41,12 +41,18 @@ def time_repeatedly(run, limits, best_seconds=None):
     Returns
     -------
     dict
-        ``latency_ms`` (median over repeats), ``spread`` (interquartile range / median), ``early_stopped``.
+        ``latency_ms`` (median over repeats), ``spread`` (their interquartile range / median), ``early_stopped``.
     """
     (first,) = run(1, 1)
     if best_seconds is not None and first > limits.early_stop * best_seconds:
         return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
     number = max(1, math.ceil(limits.repeat_seconds / first))
     repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * first))))
-    low, median, high = np.percentile(run(number, repeats), [25, 50, 75])
-    return {"latency_ms": float(median) * 1e3, "spread": float((high - low) / median), "early_stopped": False}
+    median, spread = math.inf, 0.0
+    for _ in range(limits.rounds):
+        low, middle, high = np.percentile(run(number, repeats), [25, 50, 75])
+        if middle < median:
+            median, spread = float(middle), float((high - low) / middle)
+        if spread <= limits.steady_spread:
+            break
+    return {"latency_ms": median * 1e3, "spread": spread, "early_stopped": False}

@@ -7,8 +7,6 @@ vertices, users see values. Random numbers come from ``rng.random()`` alone, so 
 
 from abc import ABC, abstractmethod
 
-import numpy as np
-
 # An exact walk distribution solves a dense linear system over all the values; past this many it is refused, not attempted.
 MAX_EXACT_VERTICES = 5000
 
@@ -76,6 +74,8 @@ class Parameter(ABC):
         ValueError
             If the parameter has more than ``MAX_EXACT_VERTICES`` values.
         """
+        import numpy as np  # only here: trials load this module while another one times, so it has to load fast
+
         if self.size > MAX_EXACT_VERTICES:
             raise ValueError(
                 f"parameter '{self.name}': the exact walk distribution needs at most {MAX_EXACT_VERTICES} values, "

@@ -1,6 +1,7 @@
 """Workloads: an operator at a fixed shape. Each gives its TVM PrimFunc, its NumPy reference, its inputs and its FLOP count.
 
-TVM is imported only where a PrimFunc is built, so that naming a workload costs nothing.
+TVM and NumPy are imported only where they work, so that naming a workload costs nothing: a trial that starts must not disturb
+one that times.
 """
 
 from dataclasses import asdict

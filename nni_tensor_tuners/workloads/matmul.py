@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
@@ -47,11 +45,15 @@ class Matmul:
 
     def inputs(self, seed=0):
         """X and Y, uniform in [-1, 1), float32, the same for the same seed."""
+        import numpy as np
+
         rng = np.random.default_rng(seed)
         return [rng.uniform(-1, 1, shape).astype(np.float32) for shape in self.shapes[:2]]
 
     def reference(self, x, y, out=None):
         """Z by NumPy, float32, written to ``out`` where one is given."""
+        import numpy as np
+
         return np.matmul(x.T if self.layout[0] == "T" else x, y.T if self.layout[1] == "T" else y, out=out)
 
     def prim_func(self):

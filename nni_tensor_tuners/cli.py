@@ -1,0 +1,175 @@
+"""The command ``tensor-tuners``."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from . import __version__
+from .device import GENERIC, KINDS, find_device
+from .workloads import LAYOUTS, OPERATORS, WORKLOADS, Matmul, get_workload
+
+
+def main(argv=None):
+    """Run one command; returns the exit status: 0, 1 (it failed, one line on standard error says why), 2 (bad usage)."""
+    args = _parser().parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _space(args):
+    from . import experiment
+
+    workload, arguments, name = _named_workload(args)
+    devices = list(GENERIC.values()) if args.target == "all" else [_device_or_generic(args.target)]
+    if args.output:
+        for path in experiment.write_folder(args.output, name, arguments, workload, devices, args.trials):
+            print(path)
+        return
+    described = experiment.describe(workload, devices)
+    if len(devices) == 1:
+        described["constraints"] = described["constraints"][devices[0].kind]
+    print(json.dumps(described, indent=2))
+
+
+def _check(args):
+    from . import experiment
+
+    for path in args.experiments:
+        experiment.check(path)
+        print(f"{path}: good")
+
+
+def _register(args):
+    from .manager import register
+
+    print(f"registered with NNI: {', '.join(register())}")
+
+
+def _report(args):
+    from . import experiment, report
+
+    folder = experiment.find_folder(args.experiment)
+    found = report.load(folder)
+    print(report.summary(found))
+    print(report.table(found, args.top))
+    output = Path(args.output or f"{folder.name}.png")
+    report.plot(found, output, folder.name)
+    print(f"curve written to {output}")
+
+
+def _export(args):
+    from . import experiment, report
+    from .tune import Progress, finish_export
+
+    folder = experiment.find_folder(args.experiment)
+    output = Path(args.output or Path("runs") / folder.name)
+    finish_export(report.load(folder), output, Progress(), args.top, args.rounds)
+
+
+def _tune(args):
+    from .tune import tune
+
+    return tune(args.experiment, args.output, args.trials, args.concurrency, args.port)
+
+
+def _named_workload(args):
+    """The workload, the trial script's arguments that name it, and a name for its experiments."""
+    if args.workload in WORKLOADS:
+        return get_workload(args.workload), args.workload, args.workload
+    if args.workload not in OPERATORS:
+        allowed = ", ".join([*WORKLOADS, *OPERATORS])
+        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
+    if None in (args.n, args.k, args.m):
+        raise ValueError("matmul: give all of --n, --k and --m")
+    workload = Matmul(args.n, args.k, args.m, args.layout)
+    arguments = f"--n {args.n} --k {args.k} --m {args.m} --layout {args.layout}"
+    return workload, arguments, f"matmul-{args.layout.lower()}-{args.n}x{args.k}x{args.m}"
+
+
+def _device_or_generic(target):
+    """This machine's device where it has one, for writing a space needs none."""
+    try:
+        return find_device(target)
+    except ValueError:
+        return GENERIC[target]
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got {text}")
+    return number
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="tensor-tuners",
+        description="Auto-tune tensor operators with topology-aware searches, on NNI and TVM.",
+        epilog="Start with:  tensor-tuners tune experiments/mm1/opevo.yml --trials 64",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name, run, summary, epilog=None):
+        sub = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command(
+        "tune",
+        _tune,
+        "Run an experiment through nnictl, watch it, and report and export the best kernel.",
+        "The web UI and REST API listen on 127.0.0.1 only. Ctrl-C stops the experiment; what was measured stays.",
+    )
+    sub.add_argument("experiment", help="the experiment's YAML file")
+    sub.add_argument("--trials", type=_positive, help="number of trials, instead of the file's maxTrialNumber")
+    sub.add_argument("--concurrency", type=_positive, help="trials side by side, instead of the file's trialConcurrency")
+    sub.add_argument("--port", type=_positive, help="port of the web UI (default: the first free one from 8080)")
+    sub.add_argument("--output", metavar="FOLDER", help="where report and kernel go (default: runs/EXPERIMENT_ID)")
+
+    sub = command(
+        "space",
+        _space,
+        "Write the search space and the constraints of a workload.",
+        "examples: tensor-tuners space mm1 --target cuda      tensor-tuners space matmul --n 64 --k 64 --m 64 --output experiments/mine",
+    )
+    sub.add_argument("workload", help=f"a named workload ({', '.join(WORKLOADS)}) or an operator ({', '.join(OPERATORS)}) with its shape")
+    for name, meaning in (("n", "rows of X and Z"), ("k", "columns of X, rows of Y"), ("m", "columns of Y and Z")):
+        sub.add_argument(f"--{name}", type=_positive, help=meaning)
+    sub.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
+    sub.add_argument(
+        "--target",
+        choices=["all", "auto", *KINDS],
+        default="all",
+        help="the device whose limits the constraints state: this machine's if it has one; all states those of any device, by kind (default: all)",
+    )
+    sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
+    sub.add_argument("--trials", metavar="FOLDER", default="trials", help="the trial scripts, for --output (default: trials)")
+
+    sub = command("check", _check, "Check experiment files before they start; the first fault is named, and nothing is started.")
+    sub.add_argument("experiments", nargs="+", metavar="experiment", help="an experiment's YAML file")
+
+    command("register", _register, "Register every search with NNI (nnictl algo register).")
+
+    which = "an experiment's id or folder, running or finished (default: the latest)"
+    sub = command("report", _report, "Show the best configurations of an experiment, and plot the best so far.")
+    sub.add_argument("experiment", nargs="?", help=which)
+    sub.add_argument("--top", type=_positive, default=10, help="configurations to show (default: 10)")
+    sub.add_argument("--output", metavar="PNG", help="where the curve goes (default: EXPERIMENT_ID.png)")
+
+    sub = command(
+        "export",
+        _export,
+        "Time the best few configurations again, interleaved, in fresh processes, and write the winner's kernel.",
+    )
+    sub.add_argument("experiment", nargs="?", help=which)
+    sub.add_argument("--top", type=_positive, default=4, help="configurations to time again (default: 4)")
+    sub.add_argument("--rounds", type=_positive, default=3, help="times each is timed (default: 3)")
+    sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
+    return parser

@@ -1,0 +1,119 @@
+"""The best kernel of an experiment: timed again against its rivals, and written where others can load it."""
+
+import json
+from pathlib import Path
+from statistics import median
+
+from . import records
+from .device import find_device
+from .measure import ErrorCode, measure, measure_reference
+from .workloads import from_dict
+
+USAGE = """\
+\"\"\"Run the exported kernel with TVM's runtime alone, on random data.\"\"\"
+
+import os
+import sys
+
+os.environ["TVM_USE_RUNTIME_LIB"] = "1"  # no compiler is loaded
+os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0))))  # else TVM may start a single thread
+
+import numpy as np
+import tvm
+
+device = tvm.device("{kind}")
+rng = np.random.default_rng(0)
+x, y = (rng.uniform(-1, 1, shape).astype("float32") for shape in ({x_shape}, {y_shape}))
+arguments = [tvm.runtime.tensor(array, device) for array in (x, y, np.zeros({z_shape}, "float32"))]
+kernel = tvm.runtime.load_module(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel.so"))
+kernel["main"](*arguments)
+device.sync()
+expected = {expected}
+error = float(np.abs(arguments[2].numpy() - expected).max())
+print(f"largest difference from NumPy: {{error:.2e}}")
+sys.exit(error > 1e-4 * np.abs(expected).max())
+"""
+
+
+def finalists(found, count):
+    """The best successful records, fully timed ones only."""
+    timed = [record for record in found if records.succeeded(record) and not record.get("early_stopped")]
+    return sorted(timed, key=lambda record: -record["tflops"])[:count]
+
+
+def time_again(candidates, rounds, progress=lambda text: None):
+    """Time the best few once more, taking turns, each time in a fresh process, NumPy among them.
+
+    One lucky timing must not win, and some kernels are fast in one process and slow in the next.
+
+    Parameters
+    ----------
+    candidates
+        Records of one workload on one device.
+    rounds
+        How often each is timed.
+    progress
+        Called with a line of text as things proceed.
+
+    Returns
+    -------
+    (list, float)
+        The candidates with ``retimed_ms`` (median over rounds) and ``retimed_tflops``, fastest first; those that failed are
+        left out. And NumPy's TFLOPS, median over the same rounds.
+
+    Raises
+    ------
+    ValueError
+        If there is no candidate, or none can be built again.
+    """
+    if not candidates:
+        raise ValueError("export: no trial of this experiment succeeded")
+    workload = from_dict(candidates[0]["workload"])
+    device = find_device(candidates[0]["device"]["kind"])
+    latencies = [[] for _ in candidates]
+    numpy_latencies = []
+    for turn in range(rounds):
+        progress(f"timing the best {len(candidates)} again, round {turn + 1} of {rounds}")
+        for record, times in zip(candidates, latencies):
+            result = measure(workload, record["config"], device)
+            if result["error_code"] == ErrorCode.NO_ERROR:
+                times.append(result["latency_ms"])
+        numpy_latencies.append(measure_reference(workload)["latency_ms"])
+    again = [
+        {**record, "retimed_ms": median(times), "retimed_tflops": workload.flop / median(times) / 1e9}
+        for record, times in zip(candidates, latencies)
+        if len(times) == rounds
+    ]
+    if not again:
+        raise ValueError("export: none of the best configurations could be built and run again")
+    return sorted(again, key=lambda record: record["retimed_ms"]), workload.flop / median(numpy_latencies) / 1e9
+
+
+def write(winner, numpy_tflops, folder):
+    """Write the winner's ``best.json``, ``kernel.so``, ``kernel.py`` (TIR), ``kernel.cu`` (CUDA only) and ``run_kernel.py``.
+
+    Raises
+    ------
+    ValueError
+        If the kernel cannot be built.
+    """
+    workload = from_dict(winner["workload"])
+    device = find_device(winner["device"]["kind"])
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    result = measure(workload, winner["config"], device, save=folder)
+    if result["error_code"] != ErrorCode.NO_ERROR:
+        raise ValueError(f"export: building the best configuration failed: {result['error']}")
+    best = {key: winner[key] for key in ("config", "workload", "device", "retimed_ms", "retimed_tflops")}
+    best["numpy_tflops"] = numpy_tflops
+    (folder / "best.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
+    x_shape, y_shape, z_shape = workload.shapes
+    transpose = [".T" if letter == "T" else "" for letter in workload.layout]
+    usage = USAGE.format(
+        kind=device.kind,
+        x_shape=x_shape,
+        y_shape=y_shape,
+        z_shape=z_shape,
+        expected=f"x{transpose[0]} @ y{transpose[1]}",
+    )
+    (folder / "run_kernel.py").write_text(usage, encoding="utf-8")

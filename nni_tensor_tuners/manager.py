@@ -1,0 +1,130 @@
+"""NNI's experiment manager: starting it by nnictl, watching it, stopping it."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.resources import files
+from pathlib import Path
+
+from . import rest
+
+ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
+LISTEN_ON_LOOPBACK = files("nni_tensor_tuners") / "listen_on_loopback.js"
+
+
+class NnictlError(OSError):
+    """nnictl did not do what it was asked; the message is its own last word."""
+
+
+def nnictl(*arguments, environment=None):
+    """Run nnictl of this Python's installation, and return what it printed; `NnictlError` if it fails."""
+    beside = Path(sys.executable).parent / "nnictl"
+    command = str(beside) if beside.exists() else shutil.which("nnictl")
+    if command is None:
+        raise NnictlError("nnictl is not installed beside this Python; install the package nni")
+    # nnictl warns about its own use of pkg_resources on every call.
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})}
+    done = subprocess.run([command, *arguments], env=environment, capture_output=True, text=True, check=False)
+    printed = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
+    if done.returncode != 0 or re.search(r"^ERROR", printed, re.MULTILINE):
+        lines = [line for line in printed.strip().splitlines() if line.strip()]
+        raise NnictlError(lines[-1] if lines else f"nnictl {arguments[0]} failed")
+    return printed
+
+
+def register():
+    """Register every search with NNI, as ``nnictl algo register --meta`` does; returns the names."""
+    printed = nnictl("algo", "register", "--meta", str(ALGORITHMS))
+    return re.findall(r"^(\w+) registered", printed, re.MULTILINE)
+
+
+def free_port(first=8080):
+    """The first port from ``first`` on that nobody on this machine listens on."""
+    for port in range(first, 65536):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise OSError("no free port")
+
+
+class Manager:
+    """A running experiment.
+
+    Attributes
+    ----------
+    experiment_id
+        As nnictl knows it.
+    url
+        Of the web UI.
+    pid
+        Of the manager's process.
+    folder
+        Where the experiment keeps its records, database and logs.
+    """
+
+    def __init__(self, experiment_id, port):
+        self.experiment_id = experiment_id
+        self.url = f"http://127.0.0.1:{port}"
+        known = _experiments()[experiment_id]
+        self.pid = int(known["pid"])
+        self.folder = Path(known["logDir"]) / experiment_id
+
+    @classmethod
+    def create(cls, path, port):
+        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only."""
+        options = f"{os.environ.get('NODE_OPTIONS', '')} --require={LISTEN_ON_LOOPBACK}".strip()
+        # Trials and the tuner run the Python that nnictl create runs, whatever python3 the caller's PATH finds.
+        path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        environment = {"NODE_OPTIONS": options, "PATH": path_variable}
+        printed = nnictl("create", "--config", str(path), "--port", str(port), environment=environment)
+        match = re.search(r"Experiment ID: (\w+)", printed)
+        if match is None:
+            raise NnictlError("nnictl create named no experiment")
+        return cls(match.group(1), port)
+
+    def status(self):
+        """NNI's status ("RUNNING", "DONE", "ERROR", ...); None if the manager does not answer."""
+        try:
+            return rest.request(f"{self.url}/api/v1/nni/check-status")["status"]
+        except (OSError, ValueError):
+            return None
+
+    def trial_jobs(self):
+        """NNI's own list of trials."""
+        return rest.request(f"{self.url}/api/v1/nni/trial-jobs") or []
+
+    def stop(self):
+        """``nnictl stop``; returns once the manager's process, and with it every trial, has ended."""
+        if self.is_alive():
+            nnictl("stop", self.experiment_id)
+        while self.is_alive():
+            time.sleep(0.1)
+
+    def is_alive(self):
+        """Whether the manager's process exists."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return not _is_zombie(self.pid)
+
+
+def _experiments():
+    """What nnictl knows of experiments, by id."""
+    from nni.tools.nnictl.config_utils import Experiments
+
+    return Experiments().get_all_experiments()
+
+
+def _is_zombie(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False

@@ -1,0 +1,158 @@
+"""The main job from start to end: check, start through nnictl, watch, stop, report, export."""
+
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from . import experiment, export, records, report
+from .device import usable_cores
+from .manager import Manager, free_port, register
+
+# The manager answers within milliseconds; this long without an answer means that it is gone.
+SILENCE_SECONDS = 15
+
+
+class Progress:
+    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere."""
+
+    def __init__(self, stream=sys.stdout, interval=10.0):
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._interval = interval
+        self._last = -interval
+        self._width = 0
+
+    def show(self, text):
+        """Show the state of things."""
+        if self._terminal:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        elif time.monotonic() - self._last >= self._interval:
+            self._last = time.monotonic()
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def say(self, text):
+        """Say something that stays."""
+        if self._terminal and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._width = 0
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def tune(path, output=None, trials=None, concurrency=None, port=None):
+    """Run an experiment to its end and export the best kernel.
+
+    Parameters
+    ----------
+    path
+        The experiment's YAML.
+    output
+        Folder for report and export; default ``runs/<experiment id>``.
+    trials, concurrency
+        Override maxTrialNumber and trialConcurrency.
+    port
+        Of the web UI; default the first free one from 8080.
+
+    Returns
+    -------
+    int
+        0, or 1 if the experiment ended in an error.
+
+    Raises
+    ------
+    ValueError, OSError
+        If it cannot start, or nothing succeeded.
+    KeyboardInterrupt
+        After stopping the experiment, when interrupted.
+    """
+    progress = Progress()
+    content = experiment.check(path)
+    register()
+    manager = _start(Path(path), content, trials, concurrency, port or free_port())
+    progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
+    try:
+        problem = watch(manager, trials or content.get("maxTrialNumber"), progress)
+    except KeyboardInterrupt:
+        progress.say("stopping ...")
+        manager.stop()
+        progress.say(
+            f"stopped; nothing measured is lost. Go on with:  nnictl resume {manager.experiment_id}   "
+            f"or export what there is:  tensor-tuners export {manager.experiment_id}"
+        )
+        raise
+    finally:
+        manager.stop()
+    found = report.load(manager.folder)
+    output = Path(output or Path("runs") / manager.experiment_id)
+    output.mkdir(parents=True, exist_ok=True)
+    progress.say(report.summary(found))
+    progress.say(report.table(found))
+    report.plot(found, output / "report.png", content.get("experimentName") or manager.experiment_id)
+    finish_export(found, output, progress)
+    if problem:
+        progress.say(f"error: {problem}")
+        return 1
+    return 0
+
+
+def finish_export(found, output, progress, count=4, rounds=3):
+    """Time the best records of an experiment again, and export the winner to a folder."""
+    ranked, numpy_tflops = export.time_again(export.finalists(found, count), rounds, progress.say)
+    best = ranked[0]
+    export.write(best, numpy_tflops, output)
+    progress.say(
+        f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms), "
+        f"{best['retimed_tflops'] / numpy_tflops:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
+    )
+    progress.say(f"written to {output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
+
+
+def watch(manager, total, progress):
+    """Show progress towards ``total`` trials until the experiment ends; returns what went wrong, or None."""
+    folder = manager.folder
+    started = answered = time.monotonic()
+    while True:
+        status = manager.status()
+        found = report.load(folder)
+        best = records.best(found)
+        progress.show(_line(len(found), total, best, time.monotonic() - started, manager.url))
+        if status == "DONE":
+            return None
+        if status in ("ERROR", "STOPPED"):
+            return _tuner_error(folder) or f"NNI reports {status}; its logs are in {folder / 'log'}"
+        if status is not None:
+            answered = time.monotonic()
+        elif time.monotonic() - answered > SILENCE_SECONDS or not manager.is_alive():
+            return f"NNI's manager is gone; its logs are in {folder / 'log'}"
+        time.sleep(0.5)
+
+
+def _start(path, content, trials, concurrency, port):
+    """Start the experiment from a copy of its file with the overrides in it."""
+    overridden = {**content, "trialCodeDirectory": str((path.parent / content.get("trialCodeDirectory", ".")).resolve())}
+    if content.get("searchSpaceFile"):
+        overridden["searchSpaceFile"] = str((path.parent / content["searchSpaceFile"]).resolve())
+    if trials:
+        overridden["maxTrialNumber"] = trials
+    if concurrency:
+        overridden["trialConcurrency"] = concurrency
+    copies = Path("runs")
+    copies.mkdir(exist_ok=True)
+    copy = copies / f"{path.parent.name}-{path.stem}.yml"
+    copy.write_text(yaml.safe_dump(overridden, sort_keys=False), encoding="utf-8")
+    return Manager.create(copy, port)
+
+
+def _line(done, total, best, seconds, url):
+    left = f"{seconds / done * (total - done):.0f} s left" if done and total else "time left unknown"
+    tflops = f"{best['tflops']:.4g} TFLOPS" if best else "none yet"
+    return f"{done}/{total or '?'} trials, best {tflops}, {left}, {url}"
+
+
+def _tuner_error(folder):
+    events = records.read(folder / records.JOURNAL)
+    return next((event["message"] for event in reversed(events) if event.get("event") == "error"), None)
