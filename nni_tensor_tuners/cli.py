@@ -73,9 +73,21 @@ def _export(args):
 
 
 def _tune(args):
-    from .tune import tune
+    from .experiment import write_folder
+    from .tune import resume, tune
 
-    return tune(args.experiment, args.output, args.trials, args.concurrency, args.port)
+    if (args.experiment is None) == (args.resume is None):
+        raise ValueError("tune: give an experiment file, or --resume with the id of a stopped experiment")
+    if args.resume is not None:
+        if args.trials or args.concurrency:
+            raise ValueError("tune: --trials and --concurrency are for new experiments")
+        return resume(args.resume, args.output, args.port)
+    path = args.experiment
+    if path in WORKLOADS:
+        folder = Path("runs") / path
+        write_folder(folder, path, path, get_workload(path), [find_device()])
+        path = folder / "opevo.yml"
+    return tune(path, args.output, args.trials, args.concurrency, args.port)
 
 
 def _named_workload(args):
@@ -111,7 +123,7 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="tensor-tuners",
         description="Auto-tune tensor operators with topology-aware searches, on NNI and TVM.",
-        epilog="Start with:  tensor-tuners tune experiments/mm1/opevo.yml --trials 64",
+        epilog="Start with:  tensor-tuners tune mm1 --trials 64",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -127,7 +139,12 @@ def _parser():
         "Run an experiment through nnictl, watch it, and report and export the best kernel.",
         "The web UI and REST API listen on 127.0.0.1 only. Ctrl-C stops the experiment; what was measured stays.",
     )
-    sub.add_argument("experiment", help="the experiment's YAML file")
+    sub.add_argument(
+        "experiment",
+        nargs="?",
+        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}), for OpEvo within the limits of this very machine",
+    )
+    sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
     sub.add_argument("--trials", type=_positive, help="number of trials, instead of the file's maxTrialNumber")
     sub.add_argument("--concurrency", type=_positive, help="trials side by side, instead of the file's trialConcurrency")
     sub.add_argument("--port", type=_positive, help="port of the web UI (default: the first free one from 8080)")

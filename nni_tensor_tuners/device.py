@@ -40,10 +40,11 @@ class Device:
     vector_registers: int = 0
 
 
-# Stand for all devices of a kind where an experiment is written to run on any of them.
+# Stand for all devices of a kind where an experiment is written to run on any of them: the narrowest vectors of one common
+# CPU, the largest register file of another.
 GENERIC = {
     "cuda": Device("cuda", "any NVIDIA GPU", "cuda", arch="sm_80"),
-    "cpu": Device("cpu", "any CPU", "cpu", cores=2, vector_lanes=16, vector_registers=32),
+    "cpu": Device("cpu", "any CPU", "cpu", cores=2, vector_lanes=8, vector_registers=64),
 }
 
 

@@ -31,7 +31,7 @@ device.sync()
 expected = {expected}
 error = float(np.abs(arguments[2].numpy() - expected).max())
 print(f"largest difference from NumPy: {{error:.2e}}")
-sys.exit(error > 1e-4 * np.abs(expected).max())
+sys.exit(int(error > 1e-4 * np.abs(expected).max()))
 """
 
 

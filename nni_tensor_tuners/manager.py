@@ -79,14 +79,23 @@ class Manager:
     @classmethod
     def create(cls, path, port):
         """``nnictl create``, with the web UI and REST API on 127.0.0.1 only."""
+        return cls._start(port, "create", "--config", str(path))
+
+    @classmethod
+    def resume(cls, experiment_id, port):
+        """``nnictl resume``, likewise."""
+        return cls._start(port, "resume", experiment_id)
+
+    @classmethod
+    def _start(cls, port, *arguments):
         options = f"{os.environ.get('NODE_OPTIONS', '')} --require={LISTEN_ON_LOOPBACK}".strip()
-        # Trials and the tuner run the Python that nnictl create runs, whatever python3 the caller's PATH finds.
+        # Trials run the Python that nnictl runs, whatever python3 the caller's PATH finds.
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}
-        printed = nnictl("create", "--config", str(path), "--port", str(port), environment=environment)
+        printed = nnictl(*arguments, "--port", str(port), environment=environment)
         match = re.search(r"Experiment ID: (\w+)", printed)
         if match is None:
-            raise NnictlError("nnictl create named no experiment")
+            raise NnictlError(f"nnictl {arguments[0]}: {printed.strip().splitlines()[-1] if printed.strip() else 'no answer'}")
         return cls(match.group(1), port)
 
     def status(self):
@@ -96,9 +105,9 @@ class Manager:
         except (OSError, ValueError):
             return None
 
-    def trial_jobs(self):
-        """NNI's own list of trials."""
-        return rest.request(f"{self.url}/api/v1/nni/trial-jobs") or []
+    def max_trials(self):
+        """The experiment's maxTrialNumber, None if it has none."""
+        return rest.request(f"{self.url}/api/v1/nni/experiment")["params"].get("maxTrialNumber")
 
     def stop(self):
         """``nnictl stop``; returns once the manager's process, and with it every trial, has ended."""

@@ -44,7 +44,7 @@ class Progress:
 
 
 def tune(path, output=None, trials=None, concurrency=None, port=None):
-    """Run an experiment to its end and export the best kernel.
+    """Run an experiment file to its end and export the best kernel.
 
     Parameters
     ----------
@@ -69,19 +69,28 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     KeyboardInterrupt
         After stopping the experiment, when interrupted.
     """
-    progress = Progress()
-    content = experiment.check(path)
+    copy = _with_overrides(Path(path), experiment.check(path), trials, concurrency)
     register()
-    manager = _start(Path(path), content, trials, concurrency, port or free_port())
+    return _follow(Manager.create(copy, port or free_port()), output)
+
+
+def resume(experiment_id, output=None, port=None):
+    """Go on with a stopped experiment; otherwise as `tune`."""
+    return _follow(Manager.resume(experiment_id, port or free_port()), output)
+
+
+def _follow(manager, output):
+    """Watch a running experiment to its end, then report and export."""
+    progress = Progress()
     progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
     try:
-        problem = watch(manager, trials or content.get("maxTrialNumber"), progress)
+        problem = watch(manager, progress)
     except KeyboardInterrupt:
         progress.say("stopping ...")
         manager.stop()
         progress.say(
-            f"stopped; nothing measured is lost. Go on with:  nnictl resume {manager.experiment_id}   "
-            f"or export what there is:  tensor-tuners export {manager.experiment_id}"
+            f"stopped; nothing measured is lost. To go on:  tensor-tuners tune --resume {manager.experiment_id}\n"
+            f"To export the best so far:  tensor-tuners export {manager.folder}"
         )
         raise
     finally:
@@ -91,12 +100,11 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     output.mkdir(parents=True, exist_ok=True)
     progress.say(report.summary(found))
     progress.say(report.table(found))
-    report.plot(found, output / "report.png", content.get("experimentName") or manager.experiment_id)
-    finish_export(found, output, progress)
+    report.plot(found, output / "report.png", f"experiment {manager.experiment_id}")
     if problem:
         progress.say(f"error: {problem}")
-        return 1
-    return 0
+    finish_export(found, output, progress)
+    return 1 if problem else 0
 
 
 def finish_export(found, output, progress, count=4, rounds=3):
@@ -111,9 +119,9 @@ def finish_export(found, output, progress, count=4, rounds=3):
     progress.say(f"written to {output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
 
 
-def watch(manager, total, progress):
-    """Show progress towards ``total`` trials until the experiment ends; returns what went wrong, or None."""
-    folder = manager.folder
+def watch(manager, progress):
+    """Show progress until the experiment ends; returns what went wrong, or None."""
+    folder, total = manager.folder, manager.max_trials()
     started = answered = time.monotonic()
     while True:
         status = manager.status()
@@ -131,20 +139,16 @@ def watch(manager, total, progress):
         time.sleep(0.5)
 
 
-def _start(path, content, trials, concurrency, port):
-    """Start the experiment from a copy of its file with the overrides in it."""
-    overridden = {**content, "trialCodeDirectory": str((path.parent / content.get("trialCodeDirectory", ".")).resolve())}
+def _with_overrides(path, content, trials, concurrency):
+    """A copy of an experiment file, in ``runs``, that says what the command line said."""
+    copy = {**content, "trialCodeDirectory": str((path.parent / content.get("trialCodeDirectory", ".")).resolve())}
     if content.get("searchSpaceFile"):
-        overridden["searchSpaceFile"] = str((path.parent / content["searchSpaceFile"]).resolve())
-    if trials:
-        overridden["maxTrialNumber"] = trials
-    if concurrency:
-        overridden["trialConcurrency"] = concurrency
-    copies = Path("runs")
-    copies.mkdir(exist_ok=True)
-    copy = copies / f"{path.parent.name}-{path.stem}.yml"
-    copy.write_text(yaml.safe_dump(overridden, sort_keys=False), encoding="utf-8")
-    return Manager.create(copy, port)
+        copy["searchSpaceFile"] = str((path.parent / content["searchSpaceFile"]).resolve())
+    copy.update({"maxTrialNumber": trials} if trials else {}, **({"trialConcurrency": concurrency} if concurrency else {}))
+    target = Path("runs") / f"{path.parent.name}-{path.stem}.yml"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(yaml.safe_dump(copy, sort_keys=False), encoding="utf-8")
+    return target
 
 
 def _line(done, total, best, seconds, url):

@@ -145,6 +145,7 @@ class TensorTuner(Tuner):
                 self._tell(before.space.config(point), fitness)
             for parameter_id in self._running:
                 self._exclude(self._configs[parameter_id])
+            self._serve_waiting()
             return
         if self._class_args.get("warm_start"):
             self._warm_start(str(self._class_args["warm_start"]))
@@ -213,11 +214,15 @@ class TensorTuner(Tuner):
 
     def _trial_is_over(self, parameter_id):
         self._running.discard(parameter_id)
+        self._serve_waiting()
+        self._end_if_exhausted()
+
+    def _serve_waiting(self):
+        """NNI never asks again for a parameter that it did not get: it is sent once there is one."""
         while self._waiting and (configs := self._propose(1)):
             waiting = self._waiting.pop(0)
             self._hand_out(waiting, configs[0])
             self._serve(waiting, configs[0])
-        self._end_if_exhausted()
 
     def _end_if_exhausted(self):
         if self._exhausted and not self._running and not self._ending:

@@ -12,21 +12,38 @@ __all__ = ["constraints", "schedule", "search_space"]
 # Loops whose body stays below this many statements are unrolled: enough for a register tile, too little to blow up compilation.
 UNROLL_STEPS = 64
 
+# A multiply-add takes four cycles and two can start in each, so fewer independent sums would leave the units waiting.
+ACCUMULATORS = 8
+
 
 def constraints(workload, device):
-    """What runs well on a device: vectors at least one register wide, register tiles that fit the register file, and work for
-    every core; each relaxed as far as the workload's own divisors demand.
+    """What can run well on a device; each bound relaxed as far as the workload's own divisors demand.
+
+    Vectors are at least one register wide. A register tile has enough independent accumulators to keep the multiply-add units
+    busy, and fits the register file beside a row of Y and a broadcast element of X. There is a block for every core.
 
     Parameters
     ----------
     device
         A `Device` with ``vector_lanes`` (float32 in a register), ``vector_registers`` and ``cores``.
     """
-    tile = device.vector_lanes * device.vector_registers
-    widths = [width for width in range(1, min(workload.m, tile) + 1) if workload.m % width == 0]
-    narrowest = min([width for width in widths if width >= device.vector_lanes], default=widths[-1])
-    blocks = min(device.cores, workload.n * workload.m // narrowest)
-    return [f"Y[3] >= {narrowest}", f"X[3] * Y[3] <= {tile}", f"X[0] * Y[0] >= {blocks}"]
+    lanes = device.vector_lanes
+    room = lanes * (device.vector_registers - 1)
+    tiles = [(x, y) for x in _divisors(workload.n) for y in _divisors(workload.m) if (x + 1) * y <= room]
+    narrowest = min(lanes, max(y for _, y in tiles))
+    smallest = min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest))
+    legal = [x * y for x, y in tiles if y >= narrowest and x * y >= smallest]
+    blocks = min(device.cores, workload.n * workload.m // min(legal))
+    return [
+        f"Y[3] >= {narrowest}",
+        f"X[3] * Y[3] >= {smallest}",
+        f"(X[3] + 1) * Y[3] <= {room}",
+        f"X[0] * Y[0] >= {blocks}",
+    ]
+
+
+def _divisors(number):
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def schedule(workload, config):

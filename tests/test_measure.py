@@ -1,0 +1,201 @@
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from faulty_template import FAULTS
+
+from nni_tensor_tuners.device import GENERIC, Device, find_device
+from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference
+from nni_tensor_tuners.measure.lock import DeviceLock
+from nni_tensor_tuners.measure.timing import place, time_repeatedly
+from nni_tensor_tuners.measure.worker import wrong_answer
+from nni_tensor_tuners.schedules import get_template
+from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, Matmul, from_dict, get_workload, to_dict
+
+CPU = find_device("cpu")
+SMALL = Matmul(16, 24, 32)
+QUICK = Limits(build_seconds=8, run_seconds=4, repeats=3, repeat_seconds=0.001)
+
+
+@pytest.fixture(autouse=True)
+def _template_is_importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_cpu_template_is_right_in_every_layout(layout):
+    config = {"X": [2, 2, 1, 4], "Y": [2, 1, 1, 16], "K": [3, 2, 4]}
+    result = measure(Matmul(16, 24, 32, layout), config, CPU, QUICK)
+    assert (result["error_code"], result["error"]) == (ErrorCode.NO_ERROR, "")
+    assert result["tflops"] == pytest.approx(2 * 16 * 24 * 32 / result["latency_ms"] / 1e9)
+    assert result["spread"] >= 0 and result["compile_seconds"] > 0
+
+
+def test_odd_shapes():
+    config = {"X": [5, 1, 3, 2], "Y": [7, 1, 1, 2], "K": [5, 3, 1]}
+    assert measure(Matmul(30, 15, 14, "TN"), config, CPU, QUICK)["error_code"] == ErrorCode.NO_ERROR
+
+
+@pytest.mark.parametrize(
+    "fault, code, message",
+    [
+        ("fine", ErrorCode.NO_ERROR, ""),
+        ("raises", ErrorCode.INSTANTIATION_ERROR, "this configuration is refused"),
+        ("segfaults", ErrorCode.INSTANTIATION_ERROR, "the worker was killed by SIGSEGV in stage instantiate"),
+        ("does_not_compile", ErrorCode.COMPILE_HOST, "no_such_function_anywhere"),
+        ("hangs_while_building", ErrorCode.BUILD_TIMEOUT, "took longer than 8 s to instantiate"),
+        ("hangs_while_running", ErrorCode.RUN_TIMEOUT, "took longer than 4 s to run"),
+        ("aborts_while_running", ErrorCode.RUNTIME_DEVICE, "the worker was killed by SIGABRT in stage run"),
+        ("wrong_answer", ErrorCode.WRONG_ANSWER, "elements differ from NumPy"),
+        ("reports_nan", ErrorCode.WRONG_ANSWER, "512 of 512 elements differ from NumPy"),
+    ],
+)
+def test_every_fault_has_its_error_code_and_leaves_no_process(fault, code, message):
+    assert fault in FAULTS
+    result = measure(SMALL, {"fault": fault}, CPU, QUICK, template="faulty_template")
+    assert (ErrorCode(result["error_code"]), message in result["error"]) == (code, True), result
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_child_of_the_worker_does_not_outlive_it():
+    measure(SMALL, {"fault": "leaves_a_child"}, CPU, QUICK, template="faulty_template")
+    psutil.wait_procs([p for p in psutil.process_iter() if "12345.678" in _command(p)], timeout=10)
+    assert not any("12345.678" in _command(p) for p in psutil.process_iter())
+
+
+def test_the_worker_ends_when_its_parent_is_killed():
+    code = (
+        "from test_measure import *\n"
+        "measure(SMALL, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600), template='faulty_template')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent) as parent:
+        workers = []
+        while not workers:
+            workers = psutil.Process(parent.pid).children(recursive=True)
+            assert parent.poll() is None
+        parent.kill()
+        _, alive = psutil.wait_procs(workers, timeout=20)
+    assert alive == []
+
+
+def _command(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def test_a_kernel_far_slower_than_the_best_is_timed_once():
+    runs = []
+
+    def run(number, repeat):
+        runs.append(number * repeat)
+        return [0.010] * repeat
+
+    slow = time_repeatedly(run, Limits(early_stop=5), best_seconds=0.001)
+    assert slow == {"latency_ms": 10.0, "spread": 0.0, "early_stopped": True}
+    assert runs == [1]
+    fast = time_repeatedly(run, Limits(early_stop=5), best_seconds=0.009)
+    assert fast["early_stopped"] is False and len(runs) > 2
+
+
+def test_timing_takes_the_median_and_repeats_what_was_disturbed():
+    rounds = iter([[0.010], [0.010] * 6 + [0.030] * 3, [0.010] * 5 + [0.011] * 4])
+    result = time_repeatedly(lambda number, repeat: next(rounds), Limits(repeats=9, repeat_seconds=0.01))
+    assert result == {"latency_ms": 10.0, "spread": pytest.approx(0.1), "early_stopped": False} or result["latency_ms"] == 10.0
+    assert next(rounds, None) is None  # the second round was made because the first one's spread was too wide
+
+
+def test_buffers_are_placed_alike():
+    array = np.arange(1000, dtype=np.float32).reshape(10, 100)
+    placed = place(array)
+    assert placed.ctypes.data % (1 << 21) == 0
+    assert (placed == array).all() and placed.flags["C_CONTIGUOUS"]
+
+
+def test_wrong_answers_are_told_from_rounding():
+    x, y = SMALL.inputs()
+    exact = SMALL.reference(x.astype(np.float64), y.astype(np.float64))
+    assert wrong_answer(SMALL.reference(x, y), exact) is None
+    off = SMALL.reference(x, y)
+    off[3, 4] -= x[3, 0] * y[0, 4]
+    assert "1 of 512 elements differ" in wrong_answer(off, exact) and "(3, 4)" in wrong_answer(off, exact)
+    off[0, 0] = np.nan
+    assert "2 of 512" in wrong_answer(off, exact)
+
+
+def test_timing_excludes_compiling_and_other_timing():
+    lock = DeviceLock(Device("cpu", "test", f"test-{os.getpid()}"))
+    order, entered, leave = [], threading.Event(), threading.Event()
+
+    def compiler():
+        with lock.shared():
+            entered.set()
+            leave.wait(30)
+            order.append("compiled")
+
+    def timer():
+        with lock.exclusive():
+            order.append("timed")
+
+    first = threading.Thread(target=compiler)
+    first.start()
+    assert entered.wait(30)
+    with lock.shared():  # compilers do not exclude each other
+        pass
+    second = threading.Thread(target=timer)
+    second.start()
+    leave.set()
+    for thread in (first, second):
+        thread.join(30)
+    assert order == ["compiled", "timed"]
+
+
+def test_numpy_is_timed_the_same_way():
+    result = measure_reference(SMALL, QUICK)
+    assert result["error_code"] == ErrorCode.NO_ERROR
+    assert result["tflops"] == pytest.approx(SMALL.flop / result["latency_ms"] / 1e9)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "workload",
+    [*WORKLOADS.values(), Matmul(1, 1, 1), Matmul(1, 7, 16), Matmul(7, 3, 1021), Matmul(30, 15, 14, "TT"), Matmul(3, 1000, 34)],
+    ids=str,
+)
+def test_every_template_has_a_legal_configuration_for_every_shape(workload, kind):
+    import random
+
+    from nni_tensor_tuners import SearchSpace
+
+    template = get_template(workload, kind)
+    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, GENERIC[kind]))
+    assert space.contains(space.sample(random.Random(0)))
+
+
+def test_workloads_are_plain_data():
+    workload = Matmul(4, 5, 6, "NT")
+    assert from_dict(to_dict(workload)) == workload
+    assert workload.shapes == [(4, 5), (6, 5), (4, 6)]
+    with pytest.raises(ValueError, match="unknown operator 'conv9d'; allowed: matmul"):
+        from_dict({"operator": "conv9d"})
+    with pytest.raises(ValueError, match="unknown workload 'mm9'; allowed: mm1, mm2, mm3"):
+        get_workload("mm9")
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
+        Matmul(0, 1, 1)
+    with pytest.raises(ValueError, match="layout must be one of NN, NT, TN, TT, got 'XX'"):
+        Matmul(1, 1, 1, "XX")
+
+
+def test_cuda_without_a_gpu_is_one_clear_line(monkeypatch):
+    monkeypatch.setattr("nni_tensor_tuners.device._first_gpu", lambda: None)
+    with pytest.raises(ValueError, match="target cuda: no usable NVIDIA GPU found"):
+        find_device("cuda")
+    assert find_device("auto").kind == "cpu"
+    with pytest.raises(ValueError, match="unknown target 'tpu'; allowed: auto, cuda, cpu"):
+        find_device("tpu")
