@@ -2,8 +2,10 @@
 
 import ctypes
 import itertools
+import os
+import signal
 
-from nni_tensor_tuners.schedules import matmul_cpu
+from nni_tensor_tuners.schedules import matmul_cpu, matmul_cuda
 
 
 def good(workload):
@@ -60,8 +62,16 @@ def leaves_a_child(workload):
     return raises(workload)
 
 
+def kills_its_trial(workload):
+    """The trial dies without a word; the worker goes with it."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    hangs_while_building(workload)
+
+
 def does_not_compile(workload):
-    return _rewritten(workload, "tirx.call_extern('float32', 'no_such_function_anywhere')", reduced=None)
+    """GPU threads, for a CPU."""
+    config = {"X": [1, 1, workload.n, 1], "Y": [1, 1, 1, workload.m], "K": [1, 1, workload.k]}
+    return matmul_cuda.schedule(workload, config)
 
 
 FAULTS = {
@@ -77,23 +87,17 @@ FAULTS = {
         reports_nan,
         leaves_a_child,
         does_not_compile,
+        kills_its_trial,
     )
 }
 
 
 def _rewritten(workload, element, reduced=0):
     """A schedule of some other computation on the workload's buffers."""
-    from tvm import s_tir, te, tirx  # noqa: F401  (tirx is for the element)
+    from tvm import s_tir, te, tirx
 
-    extent = workload.k if reduced == 0 else reduced
     x, y = (te.placeholder(shape, name=name) for name, shape in zip("XY", workload.shapes))
-    r = te.reduce_axis((0, te_extent(extent)), name="k") if extent else None  # noqa: F841
+    r = None if reduced is None else te.reduce_axis((0, tirx.IntImm("int64", reduced or workload.k)), name="k")
     scope = {"x": x, "y": y, "r": r, "te": te, "tirx": tirx}
     z = te.compute((workload.n, workload.m), lambda i, j: eval(element, {**scope, "i": i, "j": j}), name="Z")  # noqa: S307
     return s_tir.Schedule(te.create_prim_func([x, y, z]))
-
-
-def te_extent(extent):
-    from tvm import tirx
-
-    return tirx.IntImm("int64", extent)

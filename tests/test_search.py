@@ -203,7 +203,7 @@ def test_opevo_finds_a_planted_optimum_that_random_search_does_not():
     opevo = [run(create_search("OpEvo", space, seed=seed), planted, 600) for seed in range(5)]
     rand = [run(create_search("Random", space, seed=seed), planted, 600) for seed in range(5)]
     assert opevo == [1.0] * 5
-    assert max(rand) < 0.5
+    assert max(rand) < 0.8
 
 
 def test_opevo_with_fitness_that_is_not_positive_still_searches():

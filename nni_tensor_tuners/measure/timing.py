@@ -48,11 +48,11 @@ def time_repeatedly(run, limits, best_seconds=None):
         return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
     number = max(1, math.ceil(limits.repeat_seconds / first))
     repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * first))))
-    median, spread = math.inf, 0.0
+    median, spread = math.inf, math.inf
     for _ in range(limits.rounds):
         low, middle, high = np.percentile(run(number, repeats), [25, 50, 75])
-        if middle < median:
-            median, spread = float(middle), float((high - low) / middle)
-        if spread <= limits.steady_spread:
+        this_spread = float((high - low) / middle)
+        median, spread = min((median, spread), (float(middle), this_spread))
+        if this_spread <= limits.steady_spread:
             break
     return {"latency_ms": median * 1e3, "spread": spread, "early_stopped": False}

@@ -100,9 +100,7 @@ class Constraint:
             apply, operand = UNARY[type(node.op)], self._compile(node.operand)
             return lambda values: apply(operand(values))
         if isinstance(node, ast.BoolOp):
-            operands = [self._compile(value) for value in node.values]
-            combine = all if isinstance(node.op, ast.And) else any
-            return lambda values: combine(operand(values) for operand in operands)
+            return self._boolean(node)
         if isinstance(node, ast.Compare) and all(type(op) in COMPARE for op in node.ops):
             return self._comparison(node)
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
@@ -120,6 +118,19 @@ class Constraint:
             raise self._error(f"'{name}' is no parameter; parameters: {', '.join(self._parameters)}")
         self.names.add(name)
         return lambda values: values[name]
+
+    def _boolean(self, node):
+        operands = [self._compile(value) for value in node.values]
+        decided_by = isinstance(node.op, ast.Or)  # the first operand that is true decides an "or", the first false one an "and"
+
+        def decide(values):
+            for operand in operands:
+                result = operand(values)
+                if bool(result) is decided_by:
+                    break
+            return result
+
+        return decide
 
     def _comparison(self, node):
         operands = [self._compile(operand) for operand in (node.left, *node.comparators)]
