@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from nni.runtime.tuner_command_channel import CommandType, TunerCommandChannel
 from nni.tuner import Tuner
 
 from . import records, rest
@@ -88,6 +89,7 @@ def _ends_experiment_on_error(method):
             _log.critical("tensor-tuners: %s", message, exc_info=True)
             print(f"tensor-tuners: {message}", file=sys.stderr, flush=True)
             self._note(event="error", message=message)
+            _tell_manager(message)
             logging.shutdown()
             os._exit(1)
 
@@ -304,6 +306,16 @@ class TensorTuner(Tuner):
     def _recorded_fitness(self, record):
         metric = "tflops" if self._mode == "maximize" else "latency_ms"
         return fitness_of({"default": record.get(metric), "error_code": record.get("error_code")}, self._mode)
+
+
+def _tell_manager(error):
+    """Report an error as the dispatcher would. Left to find out by itself, the manager hopes for 30 s that we come back."""
+    try:
+        channel = TunerCommandChannel(os.environ["NNI_TUNER_COMMAND_CHANNEL"])
+        channel.connect()
+        channel._send(CommandType.Error, error)
+    except Exception as failure:  # the manager may be the reason why we end
+        _log.warning("could not report the error to NNI's manager: %s", failure)
 
 
 def _manager_url():

@@ -1,10 +1,8 @@
 """Real experiments: nnictl, its manager, its dispatcher, its trials."""
 
 import json
-import os
 import signal
 import sqlite3
-import sys
 import time
 from pathlib import Path
 
@@ -71,6 +69,13 @@ def _family(manager):
         return []
 
 
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
 def wait_for(condition, seconds=120):
     """Poll until a condition holds; returns what it returned."""
     deadline = time.monotonic() + seconds
@@ -95,7 +100,7 @@ def measured(manager):
 def database(manager):
     """trial id -> (parameter id, parameters, metric) as NNI's own database has them."""
     with sqlite3.connect(f"file:{manager.folder}/db/nni.sqlite?mode=ro", uri=True) as connection:
-        events = connection.execute("select trialJobId, data from TrialJobEvent where event = 'WAITING' and data != ''").fetchall()
+        events = connection.execute("select trialJobId, data from TrialJobEvent where data != ''").fetchall()
         metrics = connection.execute("select trialJobId, parameterId, data from MetricData where type = 'FINAL'").fetchall()
     form = {trial: json.loads(data) for trial, data in events}
     result = {trial: (int(parameter), json.loads(json.loads(data))) for trial, parameter, data in metrics}
@@ -140,9 +145,10 @@ def test_a_trial_that_dies_before_it_asks_shifts_no_other(experiment):
 def test_kill_the_dispatcher_stop_and_resume(experiment):
     manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=16, concurrency=3)
     wait_for(lambda: len(measured(manager)) >= 5)
-    (dispatcher,) = [p for p in _family(manager) if p.cmdline()[1:3] == ["-m", "nni"]]
+    (dispatcher,) = [p for p in _family(manager) if _command(p)[1:3] == ["-m", "nni"]]
     dispatcher.send_signal(signal.SIGKILL)
-    wait_for(lambda: manager.status() == "ERROR")
+    # The trials that are running measure on, and have nobody left to tell.
+    wait_for(lambda: not any("matmul.py" in " ".join(_command(p)) for p in _family(manager)))
     manager.stop()
     before = measured(manager)
 
@@ -177,7 +183,7 @@ def test_every_fault_is_survived_and_coded(experiment):
     assert all(record["error_code"] == 0 or record["error"] for record in measured(manager))
     told = {entry["parameters"]["fault"]: entry["fitness"] for entry in journal(manager, "tell")}
     assert [fault for fault, fitness in told.items() if fitness is not None] == ["fine"]
-    assert [p for p in _family(manager) if "nni_tensor_tuners.measure.worker" in p.cmdline()] == []
+    assert [p for p in _family(manager) if "nni_tensor_tuners.measure.worker" in _command(p)] == []
 
 
 def test_foreign_trials_and_their_metrics(experiment):
@@ -187,10 +193,7 @@ def test_foreign_trials_and_their_metrics(experiment):
     assert ended(manager) == "DONE"
     told = {(e["parameters"]["kind"], e["parameters"]["i"]): e["fitness"] for e in journal(manager, "tell")}
     expected = {(kind, i): 1.0 + i if kind in ("good", "dict") else None for kind in kinds for i in range(2)}
-    # With the nni package a trial that dies costs its neighbour the pairing; the values that arrive are paired rightly.
-    wrong = {key for key in expected if told.get(key) not in (expected[key], None)}
-    assert not wrong
-    assert set(told) == set(expected)
+    assert told == expected
     assert {record["error_code"] for record in measured(manager)} == {0, 8}
 
 
@@ -226,7 +229,3 @@ def test_warm_start_of_a_new_experiment(experiment, tmp_path):
     manager = experiment("python3 plain.py", space, code=TESTS / "trials", concurrency=2, warm_start=str(earlier))
     assert ended(manager) == "DONE"
     assert sorted(entry["parameters"]["i"] for entry in journal(manager, "ask")) == [4, 5]
-
-
-def test_nnictl_runs_under_this_python():
-    assert "nni" in managers.nnictl("--version") or os.path.exists(Path(sys.executable).parent / "nnictl")

@@ -1,0 +1,223 @@
+"""The command line, as its users meet it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from nni_tensor_tuners import records, report
+from nni_tensor_tuners.cli import main
+
+ROOT = Path(__file__).parents[1]
+EXPERIMENT = {
+    "searchSpace": {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))},
+    "trialCommand": "python3 matmul.py --n 32 --k 32 --m 32 --target cpu",
+    "trialCodeDirectory": str(ROOT / "trials"),
+    "trialConcurrency": 3,
+    "maxTrialNumber": 8,
+    "tuner": {"name": "OpEvo", "classArgs": {"constraints": {"cpu": ["Y[3] >= 8"]}}},
+    "trainingService": {"platform": "local"},
+}
+
+
+def write(folder, **changes):
+    path = folder / "experiment.yml"
+    path.write_text(yaml.safe_dump({key: value for key, value in {**EXPERIMENT, **changes}.items() if value is not None}))
+    return str(path)
+
+
+def with_parameter(spec):
+    return {"searchSpace": {**EXPERIMENT["searchSpace"], "X": spec}}
+
+
+def with_tuner(**class_args):
+    return {"tuner": {"name": "OpEvo", "classArgs": class_args}}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (with_parameter({"_type": "facto", "_value": [32, 4]}), "parameter 'X'"),
+        ({**with_parameter({"_type": "factor", "_value": [0, 4]}), "trialCommand": "true"}, "'X': a factor's product must be an integer >= 1, got 0"),
+        ({**with_parameter({"_type": "factor", "_value": [32, 0]}), "trialCommand": "true"}, "'X': a factor's number of parts"),
+        ({**with_parameter({"_type": "choice", "_value": []}), "trialCommand": "true"}, "'X': a choice needs a non-empty list"),
+        ({**with_parameter({"_type": "discrete", "_value": [1, 1]}), "trialCommand": "true"}, "'X': duplicate values in [1, 1]"),
+        (with_parameter({"_type": "factor", "_value": [64, 4]}), "parameter 'X': the trial's template has"),
+        (with_tuner(parent_size=8), "OpEvo has no argument 'parent_size'; did you mean 'parents_size'?"),
+        (with_tuner(optimize_mode="max"), "optimize_mode must be one of maximize, minimize"),
+        (with_tuner(constraints=["X[9] < 2"]), "constraint 'X[9] < 2': cannot be evaluated"),
+        (with_tuner(constraints=["X[0] > 32"]), "no configuration satisfies the constraints"),
+        ({"tuner": {"name": "Random"}}, "ours is RandomSearch"),
+        ({"tuner": {"name": "TPE"}}, "tuner name: 'TPE' is none of OpEvo, RandomSearch"),
+        ({"trialCommand": "python3 conv9d.py"}, "trialCommand: there is no conv9d.py"),
+        ({"trialCommand": "python3 matmul.py mm9"}, "unknown workload 'mm9'; allowed: mm1, mm2, mm3"),
+        ({"trialCommand": "bash -c 'python3 matmul.py'"}, "trialCommand"),
+        ({"trialConcurrency": 0}, "trialConcurrency: expected an integer >= 1, got 0"),
+        ({"trialConcurency": 4}, "there is no field 'trialConcurency'; did you mean 'trialConcurrency'?"),
+        ({"tuner": None}, "tuner: missing"),
+        ({"searchSpace": None}, "searchSpaceFile: missing"),
+        ({"searchSpace": None, "searchSpaceFile": "none.json"}, "searchSpaceFile: cannot read"),
+        ({"trainingService": {"platform": "moon"}}, "NNI refuses it"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "tune"])
+def test_a_bad_experiment_is_one_line_and_nothing_starts(tmp_path, monkeypatch, capsys, command, changes, message):
+    monkeypatch.chdir(tmp_path)
+    if command == "tune":
+        monkeypatch.setattr("nni_tensor_tuners.tune.Manager.create", lambda *_: pytest.fail("it was started"))
+    assert main([command, write(tmp_path, **changes)]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+
+
+def test_cuda_without_a_gpu_does_not_start(tmp_path, capsys):
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a GPU")
+    assert main(["check", write(tmp_path, trialCommand="python3 matmul.py --n 32 --k 32 --m 32 --target cuda")]) == 1
+    error = capsys.readouterr().err
+    assert "target cuda: no usable NVIDIA GPU found" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["space", "conv9d"], "unknown operator or workload 'conv9d'; allowed: mm1, mm2, mm3, matmul"),
+        (["space", "matmul", "--n", "4"], "give all of --n, --k and --m"),
+        (["report", "no-such-experiment"], "no records of 'no-such-experiment' found"),
+        (["export", "no-such-experiment"], "no records of 'no-such-experiment' found"),
+        (["check", "no-such-file.yml"], "cannot read no-such-file.yml"),
+        (["tune"], "give an experiment file, or --resume"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message, capsys):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--bogus"], ["space", "mm1", "--target", "tpu"], ["tune", "x.yml", "--trials", "0"], []])
+def test_bad_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: tensor-tuners" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["mm1", "mm2", "mm3"])
+def test_the_shipped_experiments_are_good_and_what_space_writes(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    shipped = ROOT / "experiments" / name
+    written = tmp_path / name
+    assert main(["space", name, "--output", str(written)]) == 0
+    paths = capsys.readouterr().out.split()
+    assert sorted(Path(path).name for path in paths) == sorted(path.name for path in shipped.iterdir())
+    for path in map(Path, paths):
+        place = f"trialCodeDirectory: {os.path.relpath('trials', written)}"
+        assert path.read_text().replace(place, "trialCodeDirectory: ../../trials") == (shipped / path.name).read_text()
+    assert main(["check", *(str(path) for path in shipped.glob("*.yml"))]) == 0
+
+
+def test_space_of_one_target(capsys):
+    assert main(["space", "matmul", "--n", "6", "--k", "5", "--m", "4", "--layout", "NT", "--target", "cuda"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["search_space"]["X"] == {"_type": "factor", "_value": [6, 4]}
+    assert "X[2] * Y[2] <= 1024" in described["constraints"]
+
+
+def start_tune(folder, *arguments):
+    command = [sys.executable, "-m", "nni_tensor_tuners", "tune", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def everything_of(folder):
+    """Processes that name or stand in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(folder) in " ".join(process.cmdline()) or process.cwd().startswith(str(folder)):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_tune_to_the_end(tmp_path, capsys):
+    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
+    with start_tune(tmp_path, path, "--trials", "6", "--output", "out") as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    assert "6 trials (6 no_error)" in printed and "/6 trials, best" in printed and "http://127.0.0.1:" in printed
+    assert "x NumPy's" in printed
+    assert everything_of(tmp_path) == []
+
+    out = tmp_path / "out"
+    assert {file.name for file in out.iterdir()} == {"best.json", "kernel.so", "kernel.py", "run_kernel.py", "report.png"}
+    best = json.loads((out / "best.json").read_text())
+    (folder,) = [file.parent for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest"]
+    assert best["config"] in [record["config"] for record in records.read(folder / records.RECORDS)]
+    assert best["retimed_tflops"] > 0 and best["numpy_tflops"] > 0
+    assert "T.prim_func" in (out / "kernel.py").read_text()
+    ran = subprocess.run([sys.executable, out / "run_kernel.py"], capture_output=True, text=True, check=False, cwd="/")
+    assert ran.returncode == 0 and "largest difference from NumPy" in ran.stdout, ran.stderr
+
+    assert main(["report", str(folder), "--top", "3", "--output", str(tmp_path / "again.png")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("6 trials (6 no_error); best") and len(shown) == 1 + 4 + 1
+    assert (tmp_path / "again.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
+    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
+    with start_tune(tmp_path, path) as process:
+        deadline = time.monotonic() + 120
+        while sum(len(records.read(file)) for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest") < 3:
+            assert time.monotonic() < deadline and process.poll() is None
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "nothing measured is lost" in printed
+    assert everything_of(tmp_path) == []
+    (folder,) = [file.parent for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest"]
+    before = records.read(folder / records.RECORDS)
+
+    with start_tune(tmp_path, "--resume", folder.name) as process:
+        printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    after = records.read(folder / records.RECORDS)
+    configs = [json.dumps(record["config"]) for record in after]
+    assert after[: len(before)] == before
+    assert len(configs) == len(set(configs)) == 8
+
+
+def test_an_experiment_that_ends_in_an_error_says_why(tmp_path):
+    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path), trialCommand="python3 matmul.py --n 32 --k 32 --m 32 --target cpu")
+    content = yaml.safe_load(Path(path).read_text())
+    content["tuner"]["classArgs"]["warm_start"] = "nowhere"
+    Path(path).write_text(yaml.safe_dump(content))
+    with start_tune(tmp_path, path) as process:
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "warm_start: no records at 'nowhere'" in printed
+    assert everything_of(tmp_path) == []
+
+
+def test_the_report_accounts_for_every_configuration_once(tmp_path):
+    path = tmp_path / records.RECORDS
+    config = [{"X": [i, 1]} for i in range(4)]
+    records.append(path, {"config": config[0], "error_code": 8, "error": "late"})
+    records.append(path, {"config": config[0], "error_code": 0, "tflops": 2.0})
+    records.append(path, {"config": config[1], "error_code": 0, "tflops": 3.0, "latency_ms": 1.0, "spread": 0.01, "sequence_id": 7})
+    records.append(path, {"config": config[1], "error_code": 8})
+    records.append(path, {"config": config[2], "error_code": 6, "error": "slow"})
+    found = report.load(tmp_path)
+    assert report.summary(found) == "3 trials (2 no_error, 1 build_timeout); best 3 TFLOPS"
+    lines = report.table(found).splitlines()
+    assert len(lines) == 3 and lines[1].split() == ["1", "3", "1", "1.0%", "7", "X", "1x1"]
