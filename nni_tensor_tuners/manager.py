@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,13 +21,10 @@ class NnictlError(OSError):
 
 def nnictl(*arguments, environment=None):
     """Run nnictl of this Python's installation, and return what it printed; `NnictlError` if it fails."""
-    beside = Path(sys.executable).parent / "nnictl"
-    command = str(beside) if beside.exists() else shutil.which("nnictl")
-    if command is None:
-        raise NnictlError("nnictl is not installed beside this Python; install the package nni")
+    command = [sys.executable, "-m", "nni.tools.nnictl.nnictl", *arguments]  # whatever nnictl the PATH finds
     # nnictl warns about its own use of pkg_resources on every call.
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})}
-    done = subprocess.run([command, *arguments], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     printed = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
     if done.returncode != 0 or re.search(r"^ERROR", printed, re.MULTILINE):
         lines = [line for line in printed.strip().splitlines() if line.strip()]

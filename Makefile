@@ -1,0 +1,32 @@
+# make tune: the main job, OpEvo on MM1, on a GPU if there is one, else on the CPU.   make test: the tests.
+# Both install what they need into $(VENV) first; python3 must be 3.10 to 3.13 (PYTHON=... names another).
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKLOAD ?= mm1
+TRIALS ?= 64
+
+.PHONY: tune test bench clean
+
+tune: $(VENV)/installed
+	@$(VENV)/bin/tensor-tuners register
+	@$(VENV)/bin/tensor-tuners tune $(WORKLOAD) --trials $(TRIALS)
+
+test: $(VENV)/installed-tests
+	$(VENV)/bin/python -m pytest -q --durations=10 tests
+
+bench: $(VENV)/installed
+	$(VENV)/bin/python benchmarks/proposal_time.py
+
+$(VENV)/installed: setup.cfg pyproject.toml
+	@echo "installing into $(VENV); this takes a minute or two"
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/installed-tests: $(VENV)/installed
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

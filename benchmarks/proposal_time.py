@@ -1,0 +1,53 @@
+"""How long a search takes to propose one configuration of MM1's space, as its history grows.
+
+usage: proposal_time.py [TRIALS]      default 2000
+"""
+
+import math
+import platform
+import random
+import sys
+import time
+
+from nni_tensor_tuners import SearchSpace, create_search
+from nni_tensor_tuners.device import GENERIC, find_device
+from nni_tensor_tuners.schedules import get_template
+from nni_tensor_tuners.search import SEARCHES
+from nni_tensor_tuners.workloads import get_workload
+
+BLOCK = 500
+
+
+def milliseconds(search, trials):
+    """Mean time of ask(1) and tell, in ms, over each block of trials."""
+    noise, means, spent = random.Random(0), [], 0.0
+    for trial in range(1, trials + 1):
+        start = time.perf_counter()
+        (config,) = search.ask(1)
+        spent += time.perf_counter() - start
+        # A landscape with a slope to climb, and noise so that the parents keep changing.
+        fitness = math.exp(-sum(abs(math.log2(f) - 2) for f in (*config["X"], *config["Y"], *config["K"])) / 4 + noise.random())
+        start = time.perf_counter()
+        search.tell(config, fitness)
+        spent += time.perf_counter() - start
+        if trial % BLOCK == 0:
+            means.append(spent / BLOCK * 1e3)
+            spent = 0.0
+    return means
+
+
+def main():
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    workload = get_workload("mm1")
+    print(f"{find_device('cpu').name}, Python {platform.python_version()}; ms per proposal (ask and tell), MM1")
+    print("search  constraints " + "".join(f"{'to ' + str(end):>10}" for end in range(BLOCK, trials + 1, BLOCK)))
+    for name in SEARCHES:
+        for kind, device in GENERIC.items():
+            template = get_template(workload, kind)
+            space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
+            means = milliseconds(create_search(name, space, seed=0), trials)
+            print(f"{name:<8}{kind:<12}" + "".join(f"{mean:10.4f}" for mean in means))
+
+
+if __name__ == "__main__":
+    main()
