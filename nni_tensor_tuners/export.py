@@ -36,8 +36,8 @@ sys.exit(int(error > 1e-4 * np.abs(expected).max()))
 
 
 def finalists(found, count):
-    """The best successful records, fully timed ones only."""
-    timed = [record for record in found if records.succeeded(record) and not record.get("early_stopped")]
+    """The best successful records: fully timed ones, that say what they are of (trials not ours do not)."""
+    timed = [r for r in found if records.succeeded(r) and not r.get("early_stopped") and "workload" in r]
     return sorted(timed, key=lambda record: -record["tflops"])[:count]
 
 
@@ -67,7 +67,7 @@ def time_again(candidates, rounds, progress=lambda text: None):
         If there is no candidate, or none can be built again.
     """
     if not candidates:
-        raise ValueError("export: no trial of this experiment succeeded")
+        raise ValueError("export: no trial of ours succeeded in this experiment")
     workload = from_dict(candidates[0]["workload"])
     device = find_device(candidates[0]["device"]["kind"])
     latencies = [[] for _ in candidates]

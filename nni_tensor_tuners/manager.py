@@ -26,9 +26,10 @@ def nnictl(*arguments, environment=None):
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     printed = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
-    if done.returncode != 0 or re.search(r"^ERROR", printed, re.MULTILINE):
-        lines = [line for line in printed.strip().splitlines() if line.strip()]
-        raise NnictlError(lines[-1] if lines else f"nnictl {arguments[0]} failed")
+    said = re.search(r"\bERROR: (.+)", printed)
+    if said or done.returncode != 0:
+        lines = [line for line in printed.splitlines() if line.strip()]
+        raise NnictlError(f"nnictl {arguments[0]}: {said.group(1) if said else (lines or ['it failed'])[-1]}")
     return printed
 
 
@@ -91,7 +92,7 @@ class Manager:
         printed = nnictl(*arguments, "--port", str(port), environment=environment)
         match = re.search(r"Experiment ID: (\w+)", printed)
         if match is None:
-            raise NnictlError(f"nnictl {arguments[0]}: {printed.strip().splitlines()[-1] if printed.strip() else 'no answer'}")
+            raise NnictlError(f"nnictl {arguments[0]}: it named no experiment")
         return cls(match.group(1), port)
 
     def status(self):

@@ -1,5 +1,6 @@
 """The main job from start to end: check, start through nnictl, watch, stop, report, export."""
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -81,6 +82,7 @@ def resume(experiment_id, output=None, port=None):
 
 def _follow(manager, output):
     """Watch a running experiment to its end, then report and export."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, and leaves nothing running
     progress = Progress()
     progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
     try:
@@ -141,10 +143,12 @@ def watch(manager, progress):
 
 def _with_overrides(path, content, trials, concurrency):
     """A copy of an experiment file, in ``runs``, that says what the command line said."""
-    copy = {**content, "trialCodeDirectory": str((path.parent / content.get("trialCodeDirectory", ".")).resolve())}
-    if content.get("searchSpaceFile"):
-        copy["searchSpaceFile"] = str((path.parent / content["searchSpaceFile"]).resolve())
-    copy.update({"maxTrialNumber": trials} if trials else {}, **({"trialConcurrency": concurrency} if concurrency else {}))
+    overrides = {"maxTrialNumber": trials, "trialConcurrency": concurrency}
+    # NNI takes relative paths from the file's own folder, which the copy leaves.
+    for field in ("trialCodeDirectory", "searchSpaceFile", "experimentWorkingDirectory"):
+        if field in content:
+            overrides[field] = str((path.parent / Path(content[field]).expanduser()).resolve())
+    copy = {**content, **{field: value for field, value in overrides.items() if value is not None}}
     target = Path("runs") / f"{path.parent.name}-{path.stem}.yml"
     target.parent.mkdir(exist_ok=True)
     target.write_text(yaml.safe_dump(copy, sort_keys=False), encoding="utf-8")

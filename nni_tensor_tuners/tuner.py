@@ -172,8 +172,10 @@ class TensorTuner(Tuner):
             return
         fitness = fitness_of(value, self._mode)
         self._learn(config, fitness, value, parameter_id)
-        error = {} if fitness is not None else {"error_code": 8, "error": f"the trial reported {value!r}"}
-        self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **error)
+        outcome = {"error_code": 8, "error": f"the trial reported {value!r}"} if fitness is None else {}
+        if fitness is not None and self._mode == "maximize":
+            outcome["tflops"] = fitness
+        self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **outcome)
         self._trial_is_over(parameter_id)
 
     @_ends_experiment_on_error

@@ -95,6 +95,8 @@ def test_cuda_without_a_gpu_does_not_start(tmp_path, capsys):
         (["export", "no-such-experiment"], "no records of 'no-such-experiment' found"),
         (["check", "no-such-file.yml"], "cannot read no-such-file.yml"),
         (["tune"], "give an experiment file, or --resume"),
+        (["tune", "--resume", "nope"], "nnictl resume: Id nope not exist!"),
+        (["tune", "mm1", "--resume", "nope"], "give an experiment file, or --resume"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, capsys):
