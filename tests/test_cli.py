@@ -131,7 +131,7 @@ def test_space_of_one_target(capsys):
     assert main(["space", "matmul", "--n", "6", "--k", "5", "--m", "4", "--layout", "NT", "--target", "cuda"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["search_space"]["X"] == {"_type": "factor", "_value": [6, 4]}
-    assert "X[2] * Y[2] <= 1024" in described["constraints"]
+    assert "24 <= X[2] * Y[2] <= 1024" in described["constraints"]
 
 
 def start_tune(folder, *arguments):

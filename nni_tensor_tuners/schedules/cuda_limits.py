@@ -5,13 +5,13 @@ from tvm.s_tir import analysis
 from tvm.s_tir import transform as s_tir
 from tvm.tirx import transform as tirx
 
-from .matmul_cuda import SHARED_BYTES
+from .matmul_cuda import SHARED_BYTES, THREADS
 
 LIMITS = {
-    "max_threads_per_block": 1024,
+    "max_threads_per_block": THREADS,
     "max_shared_memory_per_block": SHARED_BYTES,
-    "max_thread_x": 1024,
-    "max_thread_y": 1024,
+    "max_thread_x": THREADS,
+    "max_thread_y": THREADS,
     "max_thread_z": 64,
     "max_vthread": 64,
     "max_vector_bytes": 16,

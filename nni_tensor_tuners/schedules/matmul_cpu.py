@@ -5,7 +5,7 @@
 - ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
 """
 
-from .matmul_cuda import search_space  # the same factorisations, so that one search_space.json serves both
+from .matmul_cuda import divisors, search_space  # the same factorisations, so that one search_space.json serves both
 
 __all__ = ["constraints", "schedule", "search_space"]
 
@@ -29,7 +29,7 @@ def constraints(workload, device):
     """
     lanes = device.vector_lanes
     room = lanes * (device.vector_registers - 1)
-    tiles = [(x, y) for x in _divisors(workload.n) for y in _divisors(workload.m) if (x + 1) * y <= room]
+    tiles = [(x, y) for x in divisors(workload.n) for y in divisors(workload.m) if (x + 1) * y <= room]
     narrowest = min(lanes, max(y for _, y in tiles))
     smallest = min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest))
     legal = [x * y for x, y in tiles if y >= narrowest and x * y >= smallest]
@@ -40,10 +40,6 @@ def constraints(workload, device):
         f"(X[3] + 1) * Y[3] <= {room}",
         f"X[0] * Y[0] >= {blocks}",
     ]
-
-
-def _divisors(number):
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def schedule(workload, config):

@@ -10,7 +10,9 @@ The configuration is three factorisations:
 # Code size: loops are unrolled explicitly as long as the body stays below this many statements.
 UNROLL_STEPS = 512
 
-# The static shared memory a block can have, and registers a thread can have, on every CUDA device since compute capability 3.5.
+# Threads and static shared memory of a block, and registers of a thread, on every CUDA device since compute capability 3.5.
+THREADS = 1024
+WARP = 32
 SHARED_BYTES = 49152
 REGISTERS = 255
 
@@ -25,22 +27,29 @@ def search_space(workload):
 
 
 def constraints(workload, device):
-    """What a device can run: threads in a block, virtual threads, shared memory, and registers held by one thread.
+    """What a device can run: threads in a block (and a warp of them at least, where the workload's divisors allow one), virtual
+    threads, shared memory, and registers held by one thread.
 
     Parameters
     ----------
     device
         A `Device`; all of NVIDIA's share these limits.
     """
+    blocks = [x * y for x in divisors(workload.n) for y in divisors(workload.m) if x * y <= THREADS]
     rows = "X[1] * X[2] * X[3]"
     columns = "Y[1] * Y[2] * Y[3]"
     return [
-        "X[2] * Y[2] <= 1024",
+        f"{min(WARP, max(blocks))} <= X[2] * Y[2] <= {THREADS}",
         "X[1] * Y[1] <= 64",
         f"4 * K[1] * K[2] * ({rows} + {columns}) <= {SHARED_BYTES}",
         # A thread's accumulators, and the slices of X and Y it holds while it adds to them.
         f"X[1] * X[3] * Y[1] * Y[3] + K[2] * (X[1] * X[3] + Y[1] * Y[3]) <= {REGISTERS}",
     ]
+
+
+def divisors(number):
+    """The divisors of a positive integer, ascending."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def schedule(workload, config):
