@@ -58,8 +58,9 @@ def run(workload, args, template=None):
     config = nni.parameters()
     path = nni.experiment_folder / records.RECORDS
     earlier = records.read(path)
-    record = next((r for r in earlier if r.get("trial_job_id") == nni.trial_job_id), None)
-    if record is None:  # else NNI resumes a trial that had measured but could not report: measuring it twice would be a waste
+    record = next((r for r in earlier if r.get("config") == config and "trial_job_id" in r), None)
+    # NNI runs trials again that had measured but could not report; those report now. One added by hand is to be measured.
+    if record is None or nni.parameter_id is None:
         best = records.best(earlier)
         result = measure(workload, config, device, limits, best and best["latency_ms"], template)
         record = {

@@ -20,7 +20,8 @@ from .space import SearchSpace
 _log = logging.getLogger("nni.tensor_tuners")
 
 OPTIMIZE_MODES = ("maximize", "minimize")
-TUNER_ARGS = ("optimize_mode", "constraints", "seed", "warm_start")
+# A trial's last states; resuming gives the others a state of its own, ADD_RESUMED.
+ENDED = ("SUCCEEDED", "FAILED", "USER_CANCELED", "SYS_CANCELED", "EARLY_STOPPED")
 
 
 def make_search(search, search_space, class_args, kind=None):
@@ -326,11 +327,11 @@ def _manager_url():
 
 
 def _configs_that_nni_runs_again():
-    """The configurations of trials that were waiting or running when the experiment stopped: NNI starts those again itself."""
+    """The configurations of trials that had not ended when the experiment stopped: NNI starts those again itself."""
     return [
         json.loads(job["hyperParameters"][0])["parameters"]
         for job in rest.request(f"{_manager_url()}/trial-jobs")
-        if job["status"] in ("WAITING", "RUNNING") and job.get("hyperParameters")
+        if job["status"] not in ENDED and job.get("hyperParameters")
     ]
 
 

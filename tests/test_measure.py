@@ -90,18 +90,22 @@ def _command(process):
         return ""
 
 
-def test_a_kernel_far_slower_than_the_best_is_timed_once():
-    runs = []
+def test_a_kernel_far_slower_than_the_best_is_not_timed_at_length():
+    def timed(times, best):
+        times, runs = iter(times), []
 
-    def run(number, repeat):
-        runs.append(number * repeat)
-        return [0.010] * repeat
+        def run(number, repeat):
+            runs.append(number * repeat)
+            return [next(times) for _ in range(repeat)]
 
-    slow = time_repeatedly(run, Limits(early_stop=5), best_seconds=0.001)
-    assert slow == {"latency_ms": 10.0, "spread": 0.0, "early_stopped": True}
-    assert runs == [1]
-    fast = time_repeatedly(run, Limits(early_stop=5), best_seconds=0.009)
-    assert fast["early_stopped"] is False and len(runs) > 2
+        return time_repeatedly(run, Limits(early_stop=5, repeats=3, repeat_seconds=0.001), best_seconds=best), sum(runs)
+
+    slow = {"latency_ms": 10.0, "spread": 0.0, "early_stopped": True}
+    assert timed([0.010], best=0.0001) == (slow, 1)
+    assert timed([0.012, 0.010, 0.011], best=0.001) == (slow, 3)
+    disturbed_once, runs = timed([0.012] + [0.004] * 5, best=0.001)
+    assert disturbed_once["early_stopped"] is False and disturbed_once["latency_ms"] == pytest.approx(4.0) and runs == 6
+    assert timed([0.010] * 4, best=0.009)[1] == 4
 
 
 def test_timing_takes_the_median_and_repeats_what_was_disturbed():

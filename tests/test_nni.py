@@ -76,6 +76,10 @@ def _command(process):
         return []
 
 
+def workers(manager):
+    return [p for p in _family(manager) if "nni_tensor_tuners.measure.worker" in _command(p)]
+
+
 def wait_for(condition, seconds=120):
     """Poll until a condition holds; returns what it returned."""
     deadline = time.monotonic() + seconds
@@ -142,13 +146,17 @@ def test_a_trial_that_dies_before_it_asks_shifts_no_other(experiment):
     assert not any(record["config"] in [other["config"] for other in reported] for record in dead)
 
 
-def test_kill_the_dispatcher_stop_and_resume(experiment):
-    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=16, concurrency=3)
+@pytest.mark.parametrize("kill", [True, False], ids=["killed dispatcher", "stopped"])
+def test_stop_and_resume(experiment, kill):
+    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=16, concurrency=4)
     wait_for(lambda: len(measured(manager)) >= 5)
-    (dispatcher,) = [p for p in _family(manager) if _command(p)[1:3] == ["-m", "nni"]]
-    dispatcher.send_signal(signal.SIGKILL)
-    # The trials that are running measure on, and have nobody left to tell.
-    wait_for(lambda: not any("matmul.py" in " ".join(_command(p)) for p in _family(manager)))
+    if kill:
+        (dispatcher,) = [p for p in _family(manager) if _command(p)[1:3] == ["-m", "nni"]]
+        dispatcher.send_signal(signal.SIGKILL)
+        # The trials that are running measure on, and have nobody left to tell.
+        wait_for(lambda: not workers(manager))
+    else:
+        wait_for(lambda: len(workers(manager)) >= 3)  # these will be cut short
     manager.stop()
     before = measured(manager)
 
@@ -183,7 +191,7 @@ def test_every_fault_is_survived_and_coded(experiment):
     assert all(record["error_code"] == 0 or record["error"] for record in measured(manager))
     told = {entry["parameters"]["fault"]: entry["fitness"] for entry in journal(manager, "tell")}
     assert [fault for fault, fitness in told.items() if fitness is not None] == ["fine"]
-    assert [p for p in _family(manager) if "nni_tensor_tuners.measure.worker" in _command(p)] == []
+    assert workers(manager) == []
 
 
 def test_foreign_trials_and_their_metrics(experiment):

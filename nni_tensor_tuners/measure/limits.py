@@ -24,7 +24,7 @@ class Limits:
     rounds
         How often at most; the round of lowest median counts.
     early_stop
-        A kernel this many times slower than the best known one is timed by one run only.
+        A kernel this many times slower than the best known one is timed by single runs only.
     """
 
     build_seconds: float = 30.0
@@ -33,5 +33,5 @@ class Limits:
     repeat_seconds: float = 0.02
     timing_seconds: float = 2.0
     steady_spread: float = 0.05
-    rounds: int = 3
+    rounds: int = 4
     early_stop: float = 5.0

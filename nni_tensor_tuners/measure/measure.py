@@ -35,7 +35,7 @@ def measure(workload, config, device, limits=Limits(), best_latency_ms=None, tem
     limits
         A `Limits`.
     best_latency_ms
-        The best latency known so far; a kernel far slower is timed by one run only.
+        The best latency known so far; a kernel far slower is timed by single runs only.
     template
         Name of the template's module, if not the workload's own.
     save
