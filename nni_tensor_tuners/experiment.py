@@ -30,6 +30,17 @@ FIELDS = (
     "experimentWorkingDirectory tunerGpuIndices tuner assessor advisor trainingService sharedStorage"
 ).split()
 
+# Field -> (type, its name in an error).
+TYPES = {
+    "trialCommand": (str, "a command"),
+    "trialCodeDirectory": (str, "a folder"),
+    "searchSpaceFile": (str, "a file"),
+    "searchSpace": (dict, "parameters by name"),
+    "experimentWorkingDirectory": (str, "a folder"),
+    "tuner": (dict, "a name and classArgs"),
+    "trainingService": ((dict, list), "a platform"),
+}
+
 
 def describe(workload, devices):
     """The search space of a workload, and its constraints by device kind.
@@ -129,6 +140,10 @@ def check(path):
     for field in ("trialCommand", "trialConcurrency", "tuner", "trainingService"):
         if experiment.get(field) is None:
             raise ValueError(f"{field}: missing")
+    for field, (kind, expected) in TYPES.items():
+        value = experiment.get(field)
+        if value is not None and (not isinstance(value, kind) or value == ""):
+            raise ValueError(f"{field}: expected {expected}, got {value!r}")
     for field in ("trialConcurrency", "maxTrialNumber"):
         value = experiment.get(field, 1)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -160,9 +175,7 @@ def find_folder(experiment=None):
 
 def _load_yaml(path):
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"experiment: cannot read {path} ({error.strerror})") from None
+        content = yaml.safe_load(_read(path, "experiment"))
     except yaml.YAMLError as error:
         raise ValueError(f"experiment: {path} is no YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
@@ -176,17 +189,31 @@ def _load_search_space(folder, experiment):
     if experiment.get("searchSpaceFile") is None:
         raise ValueError("searchSpaceFile: missing")
     path = folder / experiment["searchSpaceFile"]
+    text = _read(path, "searchSpaceFile")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"searchSpaceFile: cannot read {path} ({error.strerror})") from None
+        search_space = json.loads(text)
     except ValueError as error:
         raise ValueError(f"searchSpaceFile: {path} is no JSON ({error})") from None
+    if not isinstance(search_space, dict):
+        raise ValueError(f"searchSpaceFile: expected parameters by name, got {search_space!r}")
+    return search_space
+
+
+def _read(path, field):
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{field}: cannot read {path} ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{field}: {path} is no text") from None
 
 
 def _check_trial(folder, experiment, search_space):
     """Returns the device kind that the trials will run on, None where the script is not ours to ask."""
-    words = shlex.split(experiment["trialCommand"])
+    try:
+        words = shlex.split(experiment["trialCommand"])
+    except ValueError as error:
+        raise ValueError(f"trialCommand: {error}") from None
     code = folder / (experiment.get("trialCodeDirectory") or ".")
     script = next((word for word in words if word.endswith(".py")), None)
     if script is None:
@@ -215,9 +242,9 @@ def _check_tuner(tuner, search_space, kind):
     if not isinstance(class_args, dict):
         raise ValueError(f"classArgs: expected arguments by name, got {class_args!r}")
     searches = {registered: search for search, (registered, _) in TUNERS.items()}
-    if name not in searches:
+    if not isinstance(name, str) or name not in searches:
         hint = " (NNI keeps the name Random for its own; ours is RandomSearch)" if name == "Random" else ""
-        raise ValueError(f"tuner name: {name!r} is none of {', '.join(searches)}{hint}")
+        raise ValueError(f"tuner name: expected one of {', '.join(searches)}, got {name!r}{hint}")
     for each in [kind] if kind else KINDS:
         try:
             make_search(searches[name], search_space, class_args, each).space.sample(random.Random(0))

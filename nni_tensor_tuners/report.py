@@ -61,10 +61,11 @@ def plot(found, path, title):
     tflops = [record["tflops"] if records.succeeded(record) else 0.0 for record in found]
     trials = range(1, len(tflops) + 1)
     figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120)
-    ends = [(trial, value) for trial, value in zip(trials, tflops) if value > 0]
-    axes.plot([t for t, _ in ends], [v for _, v in ends], ".", color="tab:gray", alpha=0.6, label="trial")
-    failed = [trial for trial, value in zip(trials, tflops) if value == 0]
-    axes.plot(failed, [0.0] * len(failed), "x", color="tab:red", label="failed trial")
+    marks = {"trial": (".", "tab:gray", [(t, v) for t, v in zip(trials, tflops) if v > 0])}
+    marks["failed trial"] = ("x", "tab:red", [(t, v) for t, v in zip(trials, tflops) if v == 0])
+    for label, (marker, color, points) in marks.items():
+        if points:
+            axes.plot(*zip(*points), marker, color=color, alpha=0.6, label=label)
     axes.step(trials, list(accumulate(tflops, max)), where="post", color="tab:blue", label="best so far")
     axes.set(xlabel="trial", ylabel="TFLOPS", title=title)
     axes.set_ylim(bottom=0)
