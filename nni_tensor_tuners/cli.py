@@ -156,7 +156,9 @@ def _parser():
         "Write the search space and the constraints of a workload.",
         "examples: tensor-tuners space mm1 --target cuda      tensor-tuners space matmul --n 64 --k 64 --m 64 --output experiments/mine",
     )
-    sub.add_argument("workload", help=f"a named workload ({', '.join(WORKLOADS)}) or an operator ({', '.join(OPERATORS)}) with its shape")
+    sub.add_argument(
+        "workload", help=f"a named workload ({', '.join(WORKLOADS)}) or an operator ({', '.join(OPERATORS)}) with its shape"
+    )
     for name, meaning in (("n", "rows of X and Z"), ("k", "columns of X, rows of Y"), ("m", "columns of Y and Z")):
         sub.add_argument(f"--{name}", type=_positive, help=meaning)
     sub.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
@@ -169,7 +171,9 @@ def _parser():
     sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
     sub.add_argument("--trials", metavar="FOLDER", default="trials", help="the trial scripts, for --output (default: trials)")
 
-    sub = command("check", _check, "Check experiment files before they start; the first fault is named, and nothing is started.")
+    sub = command(
+        "check", _check, "Check experiment files before they start; the first fault is named, and nothing is started."
+    )
     sub.add_argument("experiments", nargs="+", metavar="experiment", help="an experiment's YAML file")
 
     command("register", _register, "Register every search with NNI (nnictl algo register).")

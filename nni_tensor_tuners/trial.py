@@ -17,12 +17,38 @@ from .workloads import to_dict
 def add_arguments(parser):
     """The arguments all trial scripts share."""
     defaults = Limits()
-    parser.add_argument("--target", default="auto", choices=["auto", *KINDS], help="device to run on (default: a GPU if there is one, else the CPU)")
-    parser.add_argument("--metric", default="tflops", choices=["tflops", "latency_ms"], help="what NNI optimises; with latency_ms use optimize_mode: minimize (default: %(default)s)")
-    parser.add_argument("--build-timeout", type=_seconds, default=defaults.build_seconds, metavar="SECONDS", help="limit for compiling (default: %(default)s)")
-    parser.add_argument("--run-timeout", type=_seconds, default=defaults.run_seconds, metavar="SECONDS", help="limit for checking and timing (default: %(default)s)")
-    parser.add_argument("--config", type=_json, metavar="JSON", help="measure this configuration without NNI, and print the result")
-    parser.add_argument("--describe", action="store_true", help="print the device and its search space as JSON, and measure nothing")
+    parser.add_argument(
+        "--target",
+        default="auto",
+        choices=["auto", *KINDS],
+        help="device to run on (default: a GPU if there is one, else the CPU)",
+    )
+    parser.add_argument(
+        "--metric",
+        default="tflops",
+        choices=["tflops", "latency_ms"],
+        help="what NNI optimises; with latency_ms use optimize_mode: minimize (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--build-timeout",
+        type=_seconds,
+        default=defaults.build_seconds,
+        metavar="SECONDS",
+        help="limit for compiling (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--run-timeout",
+        type=_seconds,
+        default=defaults.run_seconds,
+        metavar="SECONDS",
+        help="limit for checking and timing (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--config", type=_json, metavar="JSON", help="measure this configuration without NNI, and print the result"
+    )
+    parser.add_argument(
+        "--describe", action="store_true", help="print the device and its search space as JSON, and measure nothing"
+    )
 
 
 def run(workload, args, template=None):

@@ -46,10 +46,16 @@ def with_tuner(**class_args):
     "changes, message",
     [
         (with_parameter({"_type": "facto", "_value": [32, 4]}), "parameter 'X'"),
-        ({**with_parameter({"_type": "factor", "_value": [0, 4]}), "trialCommand": "true"}, "'X': a factor's product must be an integer >= 1, got 0"),
+        (
+            {**with_parameter({"_type": "factor", "_value": [0, 4]}), "trialCommand": "true"},
+            "'X': a factor's product must be an integer >= 1, got 0",
+        ),
         ({**with_parameter({"_type": "factor", "_value": [32, 0]}), "trialCommand": "true"}, "'X': a factor's number of parts"),
         ({**with_parameter({"_type": "choice", "_value": []}), "trialCommand": "true"}, "'X': a choice needs a non-empty list"),
-        ({**with_parameter({"_type": "discrete", "_value": [1, 1]}), "trialCommand": "true"}, "'X': duplicate values in [1, 1]"),
+        (
+            {**with_parameter({"_type": "discrete", "_value": [1, 1]}), "trialCommand": "true"},
+            "'X': duplicate values in [1, 1]",
+        ),
         (with_parameter({"_type": "factor", "_value": [64, 4]}), "parameter 'X': the trial's template has"),
         (with_tuner(parent_size=8), "OpEvo has no argument 'parent_size'; did you mean 'parents_size'?"),
         (with_tuner(optimize_mode="max"), "optimize_mode must be one of maximize, minimize"),
@@ -113,7 +119,9 @@ def test_bad_arguments_are_one_line(arguments, message, capsys):
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--bogus"], ["space", "mm1", "--target", "tpu"], ["tune", "x.yml", "--trials", "0"], []])
+@pytest.mark.parametrize(
+    "arguments", [["--bogus"], ["space", "mm1", "--target", "tpu"], ["tune", "x.yml", "--trials", "0"], []]
+)
 def test_bad_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -188,7 +196,9 @@ def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
     path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
     with start_tune(tmp_path, path) as process:
         deadline = time.monotonic() + 120
-        while sum(len(records.read(file)) for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest") < 3:
+        while (
+            sum(len(records.read(file)) for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest") < 3
+        ):
             assert time.monotonic() < deadline and process.poll() is None
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=120)
@@ -208,7 +218,9 @@ def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
 
 
 def test_an_experiment_that_ends_in_an_error_says_why(tmp_path):
-    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path), trialCommand="python3 matmul.py --n 32 --k 32 --m 32 --target cpu")
+    path = write(
+        tmp_path, experimentWorkingDirectory=str(tmp_path), trialCommand="python3 matmul.py --n 32 --k 32 --m 32 --target cpu"
+    )
     content = yaml.safe_load(Path(path).read_text())
     content["tuner"]["classArgs"]["warm_start"] = "nowhere"
     Path(path).write_text(yaml.safe_dump(content))
@@ -224,7 +236,9 @@ def test_the_report_accounts_for_every_configuration_once(tmp_path):
     config = [{"X": [i, 1]} for i in range(4)]
     records.append(path, {"config": config[0], "error_code": 8, "error": "late"})
     records.append(path, {"config": config[0], "error_code": 0, "tflops": 2.0})
-    records.append(path, {"config": config[1], "error_code": 0, "tflops": 3.0, "latency_ms": 1.0, "spread": 0.01, "sequence_id": 7})
+    records.append(
+        path, {"config": config[1], "error_code": 0, "tflops": 3.0, "latency_ms": 1.0, "spread": 0.01, "sequence_id": 7}
+    )
     records.append(path, {"config": config[1], "error_code": 8})
     records.append(path, {"config": config[2], "error_code": 6, "error": "slow"})
     found = report.load(tmp_path)

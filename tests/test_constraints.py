@@ -41,7 +41,10 @@ numbers = st.integers(-9, 9).map(str)
 expressions = st.recursive(
     st.one_of(numbers, st.sampled_from(["X[0]", "X[1]", "Y[0]", "u"])),
     lambda inner: st.builds(
-        lambda a, op, b: f"({a} {op} {b})", inner, st.sampled_from(["+", "-", "*", "//", "%", "/", "<", "<=", "==", "and", "or"]), inner
+        lambda a, op, b: f"({a} {op} {b})",
+        inner,
+        st.sampled_from(["+", "-", "*", "//", "%", "/", "<", "<=", "==", "and", "or"]),
+        inner,
     ),
     max_leaves=12,
 )

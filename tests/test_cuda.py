@@ -70,9 +70,7 @@ def test_configurations_within_the_constraints_pass_the_static_limits():
 )
 def test_a_kernel_beyond_a_limit_is_refused_before_it_is_compiled(config, limit):
     workload = WORKLOADS["mm1"]
-    space = SearchSpace.from_json(
-        matmul_cuda.search_space(workload), matmul_cuda.constraints(workload, GENERIC["cuda"])
-    )
+    space = SearchSpace.from_json(matmul_cuda.search_space(workload), matmul_cuda.constraints(workload, GENERIC["cuda"]))
     assert not space.contains(config)
     with pytest.raises(ValueError, match=limit):
         build.instantiate(matmul_cuda, workload, config, build.target_of(GENERIC["cuda"]))

@@ -166,7 +166,9 @@ def test_stop_and_resume(experiment, kill):
     assert after[: len(before)] == before
     configs = [json.dumps(record["config"]) for record in after]
     assert len(configs) == len(set(configs)) == 16
-    told = {json.dumps(entry["parameters"]): entry["fitness"] for entry in journal(resumed, "tell") if entry["fitness"] is not None}
+    told = {
+        json.dumps(entry["parameters"]): entry["fitness"] for entry in journal(resumed, "tell") if entry["fitness"] is not None
+    }
     assert told == {json.dumps(record["config"]): record["tflops"] for record in after}
 
 

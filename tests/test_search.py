@@ -212,7 +212,11 @@ def test_opevo_with_fitness_that_is_not_positive_still_searches():
 
 
 def test_the_paper_s_workloads():
-    assert [get_workload(f"mm{i}").flop for i in (1, 2, 3)] == [2 * 512 * 1024 * 1024, 2 * 512 * 1024 * 4096, 2 * 512 * 4096 * 1024]
+    assert [get_workload(f"mm{i}").flop for i in (1, 2, 3)] == [
+        2 * 512 * 1024 * 1024,
+        2 * 512 * 1024 * 4096,
+        2 * 512 * 4096 * 1024,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,12 @@ def test_neighbours_are_one_edge_away_and_legal():
         for x in brute_force_factorisations(8, 3)
         for y in brute_force_factorisations(6, 2)
         if x[0] * y[0] <= 8
-        and (are_adjacent_factorisations(x, (4, 2, 1)) and y == (2, 3) or x == (4, 2, 1) and are_adjacent_factorisations(y, (2, 3)))
+        and (
+            are_adjacent_factorisations(x, (4, 2, 1))
+            and y == (2, 3)
+            or x == (4, 2, 1)
+            and are_adjacent_factorisations(y, (2, 3))
+        )
     ]
     found = space.neighbours(config)
     assert len(found) == len(expected) and all(neighbour in found for neighbour in expected)
@@ -229,7 +234,8 @@ spaces = st.fixed_dictionaries(
             lambda v: {"_type": "discrete", "_value": v}, st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)
         ),
         "P": st.builds(
-            lambda v: {"_type": "permutation", "_value": v}, st.lists(st.text("abc", min_size=1), min_size=1, max_size=3, unique=True)
+            lambda v: {"_type": "permutation", "_value": v},
+            st.lists(st.text("abc", min_size=1), min_size=1, max_size=3, unique=True),
         ),
     }
 )

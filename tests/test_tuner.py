@@ -123,7 +123,9 @@ def test_resume_knows_every_result_and_proposes_what_never_ran(folder, monkeypat
     configs = tuner.generate_multiple_parameters(list(range(6)))
     for i in range(3):
         tuner.receive_trial_result(i, configs[i], float(i + 1))
-    records.append(folder / records.RECORDS, {"config": configs[3], "error_code": 0, "tflops": 9.0})  # not told before the crash
+    records.append(
+        folder / records.RECORDS, {"config": configs[3], "error_code": 0, "tflops": 9.0}
+    )  # not told before the crash
     with open(folder / records.JOURNAL, "a", encoding="utf-8") as journal:
         journal.write('{"event": "ask", "parame')  # the line that the crash cut short
 

@@ -107,9 +107,9 @@ def check_and_time(library, device, inputs, expected, limits, best_latency_ms):
         difference = wrong_answer(arguments[-1].numpy(), expected)
         if difference is None:
             return time_repeatedly(
-                lambda number, repeat: library.mod.time_evaluator("main", where, number=number, repeat=repeat)(
-                    *arguments
-                ).results,
+                lambda number, repeat: (
+                    library.mod.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results
+                ),
                 limits,
                 best_latency_ms and best_latency_ms / 1e3,
             )

@@ -54,9 +54,7 @@ def schedule(workload, config):
     j_block, j_tile, j_register, j_vector = sch.split(j, config["Y"])
     k_panel, k_step, k_unrolled = sch.split(k, config["K"])
     # Columns outside rows: a panel of Y stays in the nearest cache while all the rows of the tile pass over it.
-    sch.reorder(
-        i_block, j_block, i_tile, j_tile, k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector
-    )
+    sch.reorder(i_block, j_block, i_tile, j_tile, k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector)
     sch.reverse_compute_at(z_tile, j_tile, preserve_unit_loops=True)
     blocks = sch.fuse(i_block, j_block)
     sch.parallel(blocks)

@@ -66,9 +66,7 @@ def schedule(workload, config):
     block_y, vthread_y, thread_y, tile_y = sch.split(i, config["X"])
     block_x, vthread_x, thread_x, tile_x = sch.split(j, config["Y"])
     k_global, k_shared, k_register = sch.split(k, config["K"])
-    sch.reorder(
-        block_y, block_x, vthread_y, vthread_x, thread_y, thread_x, k_global, k_shared, k_register, tile_y, tile_x
-    )
+    sch.reorder(block_y, block_x, vthread_y, vthread_x, thread_y, thread_x, k_global, k_shared, k_register, tile_y, tile_x)
     for loop, thread in (
         (block_y, "blockIdx.y"),
         (block_x, "blockIdx.x"),
