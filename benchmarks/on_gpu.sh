@@ -1,8 +1,8 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Everything that only a GPU can show, in one command: the CUDA template's real kernels against NumPy, then OpEvo on MM1.
 #   benchmarks/on_gpu.sh [FOLDER]      results go to FOLDER, default benchmarks/results/gpu
 # PYTHON names the interpreter; its packages are those of setup.cfg, with the extra "test".
-set -e
+set -eo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 out=$(mkdir -p "${1:-benchmarks/results/gpu}" && cd "${1:-benchmarks/results/gpu}" && pwd)

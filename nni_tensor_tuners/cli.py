@@ -58,6 +58,8 @@ def _report(args):
     found = report.load(folder)
     print(report.summary(found))
     print(report.table(found, args.top))
+    for failure in report.failures(found):
+        print(failure)
     output = Path(args.output or f"{folder.name}.png")
     report.plot(found, output, folder.name)
     print(f"curve written to {output}")
@@ -83,9 +85,11 @@ def _tune(args):
             raise ValueError("tune: --trials and --concurrency are for new experiments")
         return resume(args.resume, args.output, args.port)
     path = args.experiment
-    if path in WORKLOADS:
+    if path.lower() in WORKLOADS:
+        path = path.lower()
         folder = Path("runs") / path
-        write_folder(folder, path, path, get_workload(path), [find_device()])
+        beside = Path(__file__).resolve().parents[1] / "trials"  # of a checkout, which need not be where we are
+        write_folder(folder, path, path, get_workload(path), [find_device()], beside if beside.is_dir() else "trials")
         path = folder / "opevo.yml"
     return tune(path, args.output, args.trials, args.concurrency, args.port)
 
@@ -109,6 +113,8 @@ def _device_or_generic(target):
     try:
         return find_device(target)
     except ValueError:
+        if target not in GENERIC:
+            raise
         return GENERIC[target]
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 import yaml
 
 from . import records
-from .device import GENERIC, KINDS
+from .device import GENERIC, KINDS, find_device
+from .manager import known_experiments
 from .schedules import get_template
 from .search import check_names
+from .space import SearchSpace
 from .tuner import make_search
 
 TRIAL_SCRIPTS = {"matmul": "matmul.py"}
@@ -149,8 +152,9 @@ def check(path):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{field}: expected an integer >= 1, got {value!r}")
     search_space = _load_search_space(path.parent, experiment)
+    SearchSpace.from_json(search_space)
     kind = _check_trial(path.parent, experiment, search_space)
-    _check_tuner(experiment["tuner"], search_space, kind)
+    _check_tuner(path.parent, experiment["tuner"], search_space, kind)
     _check_with_nni(path)
     return experiment
 
@@ -165,12 +169,33 @@ def find_folder(experiment=None):
     """
     home = Path("~/nni-experiments").expanduser()
     named = Path(experiment).expanduser() if experiment else home / "_latest"
-    candidates = [named, named.parent if named.name == records.RECORDS else named, home / str(experiment)]
+    candidates = [named, named.parent if named.name == records.RECORDS else named]
+    if experiment in (known := known_experiments()):
+        candidates.append(Path(known[experiment]["logDir"]) / experiment)
     folder = next((c for c in candidates if (c / records.RECORDS).is_file()), None)
     if folder is None:
         what = f"'{experiment}'" if experiment else "a latest experiment"
         raise ValueError(f"experiment: no records of {what} found; give an experiment's id or its folder")
     return folder.resolve()
+
+
+def resolve_warm_start(folder, source):
+    """An absolute path for a warm start that is named relative to its experiment file; an experiment's id stays one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such record.
+    """
+    if not isinstance(source, str):
+        raise ValueError(f"warm_start: expected an experiment's id, its folder or its records file, got {source!r}")
+    path = (folder / Path(source).expanduser()).resolve()
+    if path.is_file() or (path / records.RECORDS).is_file():
+        return str(path)
+    try:
+        return str(find_folder(source))
+    except ValueError:
+        raise ValueError(f"warm_start: no records at {source!r}") from None
 
 
 def _load_yaml(path):
@@ -220,16 +245,18 @@ def _check_trial(folder, experiment, search_space):
         return None
     if not (code / script).is_file():
         raise ValueError(f"trialCommand: there is no {script} in trialCodeDirectory {code}")
-    if "nni_tensor_tuners" not in (code / script).read_text(encoding="utf-8"):
+    if not re.search(r"^\s*(from|import) nni_tensor_tuners\b", _read(code / script, "trialCommand"), re.MULTILINE):
         return None
     if words[0] not in ("python", "python3"):
         raise ValueError(f"trialCommand: must start with python3, or stopping a trial would not reach it; got {words[0]!r}")
-    asked = subprocess.run(
-        [sys.executable, *words[1:], "--describe"], cwd=code, capture_output=True, text=True, check=False, timeout=120
-    )
-    if asked.returncode != 0:
-        raise ValueError(f"trialCommand: {(asked.stderr.strip().splitlines() or ['it failed'])[-1]}")
-    described = json.loads(asked.stdout)
+    command = [sys.executable, *words[1:], "--describe"]
+    try:
+        asked = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False, timeout=60)
+        if asked.returncode != 0:
+            raise ValueError((asked.stderr.strip().splitlines() or ["it failed"])[-1])
+        described = json.loads(asked.stdout)
+    except (ValueError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"trialCommand: {error}") from None
     for name in {**described["search_space"], **search_space}:
         ours, given = described["search_space"].get(name), search_space.get(name)
         if ours != given:
@@ -237,7 +264,7 @@ def _check_trial(folder, experiment, search_space):
     return described["kind"]
 
 
-def _check_tuner(tuner, search_space, kind):
+def _check_tuner(folder, tuner, search_space, kind):
     name, class_args = tuner.get("name"), tuner.get("classArgs") or {}
     if not isinstance(class_args, dict):
         raise ValueError(f"classArgs: expected arguments by name, got {class_args!r}")
@@ -245,6 +272,12 @@ def _check_tuner(tuner, search_space, kind):
     if not isinstance(name, str) or name not in searches:
         hint = " (NNI keeps the name Random for its own; ours is RandomSearch)" if name == "Random" else ""
         raise ValueError(f"tuner name: expected one of {', '.join(searches)}, got {name!r}{hint}")
+    if kind and isinstance(class_args.get("constraints"), dict):
+        chosen = find_device(class_args.get("target", "auto")).kind
+        if chosen != kind:
+            raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
+    if "warm_start" in class_args:
+        resolve_warm_start(folder, class_args["warm_start"])
     for each in [kind] if kind else KINDS:
         try:
             make_search(searches[name], search_space, class_args, each).space.sample(random.Random(0))

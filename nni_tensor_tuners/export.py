@@ -6,8 +6,11 @@ from statistics import median
 
 from . import records
 from .device import find_device
-from .measure import ErrorCode, measure, measure_reference
+from .measure import ErrorCode, Limits, measure, measure_reference
 from .workloads import from_dict
+
+# What succeeded within a trial's limits must not fail here by others.
+PATIENT = Limits(build_seconds=600, run_seconds=600)
 
 USAGE = """\
 \"\"\"Run the exported kernel with TVM's runtime alone, on random data.\"\"\"
@@ -75,10 +78,13 @@ def time_again(candidates, rounds, progress=lambda text: None):
     for turn in range(rounds):
         progress(f"timing the best {len(candidates)} again, round {turn + 1} of {rounds}")
         for record, times in zip(candidates, latencies):
-            result = measure(workload, record["config"], device)
+            result = measure(workload, record["config"], device, PATIENT)
             if result["error_code"] == ErrorCode.NO_ERROR:
                 times.append(result["latency_ms"])
-        numpy_latencies.append(measure_reference(workload)["latency_ms"])
+        reference = measure_reference(workload, PATIENT)
+        if reference["error_code"] != ErrorCode.NO_ERROR:
+            raise ValueError(f"export: timing NumPy failed: {reference['error']}")
+        numpy_latencies.append(reference["latency_ms"])
     again = [
         {**record, "retimed_ms": median(times), "retimed_tflops": workload.flop / median(times) / 1e9}
         for record, times in zip(candidates, latencies)
@@ -101,7 +107,7 @@ def write(winner, numpy_tflops, folder):
     device = find_device(winner["device"]["kind"])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    result = measure(workload, winner["config"], device, save=folder)
+    result = measure(workload, winner["config"], device, PATIENT, save=folder)
     if result["error_code"] != ErrorCode.NO_ERROR:
         raise ValueError(f"export: building the best configuration failed: {result['error']}")
     best = {key: winner[key] for key in ("config", "workload", "device", "retimed_ms", "retimed_tflops")}

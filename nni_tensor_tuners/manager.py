@@ -1,5 +1,6 @@
 """NNI's experiment manager: starting it by nnictl, watching it, stopping it."""
 
+import json
 import os
 import re
 import socket
@@ -24,7 +25,8 @@ def nnictl(*arguments, environment=None):
     command = [sys.executable, "-m", "nni.tools.nnictl.nnictl", *arguments]  # whatever nnictl the PATH finds
     # nnictl warns about its own use of pkg_resources on every call.
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    # A session of its own: a Ctrl-C in the terminal is for us to act on, once nnictl has done its work.
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, start_new_session=True)
     printed = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
     said = re.search(r"\bERROR: (.+)", printed)
     if said or done.returncode != 0:
@@ -69,7 +71,7 @@ class Manager:
     def __init__(self, experiment_id, port):
         self.experiment_id = experiment_id
         self.url = f"http://127.0.0.1:{port}"
-        known = _experiments()[experiment_id]
+        known = known_experiments()[experiment_id]
         self.pid = int(known["pid"])
         self.folder = Path(known["logDir"]) / experiment_id
 
@@ -85,7 +87,7 @@ class Manager:
 
     @classmethod
     def _start(cls, port, *arguments):
-        options = f"{os.environ.get('NODE_OPTIONS', '')} --require={LISTEN_ON_LOOPBACK}".strip()
+        options = f'{os.environ.get("NODE_OPTIONS", "")} --require="{LISTEN_ON_LOOPBACK}"'.strip()
         # Trials run the Python that nnictl runs, whatever python3 the caller's PATH finds.
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}
@@ -122,11 +124,17 @@ class Manager:
         return not _is_zombie(self.pid)
 
 
-def _experiments():
-    """What nnictl knows of experiments, by id."""
-    from nni.tools.nnictl.config_utils import Experiments
-
-    return Experiments().get_all_experiments()
+def known_experiments():
+    """What nnictl keeps of experiments, by id. Read without the nni package, which takes over logging when it is imported."""
+    path = Path("~/nni-experiments/.experiment").expanduser()
+    for _ in range(20):
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError:  # caught in the middle of being written
+            time.sleep(0.05)
+    raise NnictlError(f"nnictl's list of experiments is damaged: {path}")
 
 
 def _is_zombie(pid):

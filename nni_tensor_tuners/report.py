@@ -9,7 +9,7 @@ from .measure import ErrorCode
 
 
 def load(folder):
-    """An experiment's records in the order of their trials, the last one counting where a configuration has several."""
+    """An experiment's records, one for each configuration: the last one, but no failure after a success."""
     by_config = {}
     for record in records.read(Path(folder) / records.RECORDS):
         if "config" in record:
@@ -25,6 +25,12 @@ def summary(found):
     text = ", ".join(f"{count} {ErrorCode(code).name.lower()}" for code, count in sorted(ends.items()))
     best = records.best(found)
     return f"{len(found)} trials ({text or 'none'}); " + (f"best {best['tflops']:.4g} TFLOPS" if best else "none succeeded")
+
+
+def failures(found):
+    """A line for each way in which trials failed, with the last one's error; empty if none did."""
+    last = {record.get("error_code", 8): record.get("error", "") for record in found if not records.succeeded(record)}
+    return [f"{ErrorCode(code).name.lower()}: {error}" for code, error in sorted(last.items())]
 
 
 def table(found, top=10):

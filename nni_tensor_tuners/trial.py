@@ -1,6 +1,7 @@
 """One trial: get a configuration from NNI, measure it, write it down, report it."""
 
 import argparse
+import importlib
 import json
 import sys
 import time
@@ -66,7 +67,8 @@ def run(workload, args, template=None):
     limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
     try:
         device = find_device(args.target)
-        search_space = get_template(workload, device.kind).search_space(workload)
+        module = importlib.import_module(template) if template else get_template(workload, device.kind)
+        search_space = module.search_space(workload)
         if args.describe:
             print(json.dumps({"kind": device.kind, "device": device.name, "search_space": search_space}))
             return 0

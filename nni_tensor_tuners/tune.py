@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -18,9 +19,9 @@ SILENCE_SECONDS = 15
 class Progress:
     """One line that is rewritten on a terminal, and repeated every few seconds elsewhere."""
 
-    def __init__(self, stream=sys.stdout, interval=10.0):
-        self._stream = stream
-        self._terminal = stream.isatty()
+    def __init__(self, interval=10.0):
+        self._stream = sys.stdout
+        self._terminal = self._stream.isatty()
         self._interval = interval
         self._last = -interval
         self._width = 0
@@ -72,20 +73,23 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     """
     copy = _with_overrides(Path(path), experiment.check(path), trials, concurrency)
     register()
-    return _follow(Manager.create(copy, port or free_port()), output)
+    return _follow(lambda: Manager.create(copy, port or free_port()), output)
 
 
 def resume(experiment_id, output=None, port=None):
     """Go on with a stopped experiment; otherwise as `tune`."""
-    return _follow(Manager.resume(experiment_id, port or free_port()), output)
+    return _follow(lambda: Manager.resume(experiment_id, port or free_port()), output)
 
 
-def _follow(manager, output):
-    """Watch a running experiment to its end, then report and export."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, and leaves nothing running
+def _follow(start, output):
+    """Start an experiment, watch it to its end, then report and export."""
     progress = Progress()
-    progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
+    with _interrupts_noted() as interrupts:
+        manager = start()
     try:
+        progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
+        if interrupts:
+            raise KeyboardInterrupt
         problem = watch(manager, progress)
     except KeyboardInterrupt:
         progress.say("stopping ...")
@@ -102,11 +106,27 @@ def _follow(manager, output):
     output.mkdir(parents=True, exist_ok=True)
     progress.say(report.summary(found))
     progress.say(report.table(found))
+    for failure in report.failures(found):
+        progress.say(failure)
     report.plot(found, output / "report.png", f"experiment {manager.experiment_id}")
     if problem:
         progress.say(f"error: {problem}")
     finish_export(found, output, progress)
     return 1 if problem else 0
+
+
+@contextmanager
+def _interrupts_noted():
+    """Note Ctrl-C and SIGTERM until the experiment is ours to stop; from then on both end it, and leave nothing running."""
+    noted = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for each in signals:
+        signal.signal(each, lambda *_: noted.append(True))
+    try:
+        yield noted
+    finally:
+        for each in signals:
+            signal.signal(each, signal.default_int_handler)
 
 
 def finish_export(found, output, progress, count=4, rounds=3):
@@ -146,8 +166,12 @@ def _with_overrides(path, content, trials, concurrency):
     overrides = {"maxTrialNumber": trials, "trialConcurrency": concurrency}
     # NNI takes relative paths from the file's own folder, which the copy leaves.
     for field in ("trialCodeDirectory", "searchSpaceFile", "experimentWorkingDirectory"):
-        if field in content:
-            overrides[field] = str((path.parent / Path(content[field]).expanduser()).resolve())
+        if field in content or field == "trialCodeDirectory":
+            overrides[field] = str((path.parent / Path(content.get(field, ".")).expanduser()).resolve())
+    class_args = content["tuner"].get("classArgs") or {}
+    if "warm_start" in class_args:
+        resolved = experiment.resolve_warm_start(path.parent, class_args["warm_start"])
+        overrides["tuner"] = {**content["tuner"], "classArgs": {**class_args, "warm_start": resolved}}
     copy = {**content, **{field: value for field, value in overrides.items() if value is not None}}
     target = Path("runs") / f"{path.parent.name}-{path.stem}.yml"
     target.parent.mkdir(exist_ok=True)

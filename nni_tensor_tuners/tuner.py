@@ -14,12 +14,13 @@ from nni.tuner import Tuner
 
 from . import records, rest
 from .device import KINDS, find_device
-from .search import Exhausted, check_names, create_search
+from .search import Exhausted, arguments_of, check_names, create_search
 from .space import SearchSpace
 
 _log = logging.getLogger("nni.tensor_tuners")
 
 OPTIMIZE_MODES = ("maximize", "minimize")
+TUNER_ARGS = ("optimize_mode", "constraints", "target", "warm_start")
 # A trial's last states; resuming gives the others a state of its own, ADD_RESUMED.
 ENDED = ("SUCCEEDED", "FAILED", "USER_CANCELED", "SYS_CANCELED", "EARLY_STOPPED")
 
@@ -43,14 +44,15 @@ def make_search(search, search_space, class_args, kind=None):
     ValueError
         In one line that names the bad field.
     """
-    own = {name: value for name, value in class_args.items() if name not in ("optimize_mode", "constraints", "warm_start")}
+    own = {name: value for name, value in class_args.items() if name not in TUNER_ARGS}
+    check_names(f"{search} has no argument", own, [*arguments_of(search), "seed", *TUNER_ARGS])
     mode = class_args.get("optimize_mode", "maximize")
     if mode not in OPTIMIZE_MODES:
         raise ValueError(f"optimize_mode must be one of {', '.join(OPTIMIZE_MODES)}, got {mode!r}")
     constraints = class_args.get("constraints") or []
     if isinstance(constraints, dict):
         check_names("constraints: there is no device kind", constraints, KINDS)
-        constraints = constraints.get(kind or find_device().kind) or []
+        constraints = constraints.get(kind or find_device(class_args.get("target", "auto")).kind) or []
     if not isinstance(constraints, list):
         raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
@@ -107,8 +109,10 @@ class TensorTuner(Tuner):
     optimize_mode
         "maximize" (default) or "minimize".
     constraints
-        List of expressions over the parameters, or a dict of such lists by device kind ("cuda", "cpu"), of which the one for
-        the device of this machine counts.
+        List of expressions over the parameters, or a dict of such lists by device kind ("cuda", "cpu").
+    target
+        The device whose constraints count, if they are given by kind: "cuda", "cpu", or "auto" (default), which is what trials
+        with ``--target auto`` run on.
     seed
         Integer, default 0.
     warm_start
@@ -174,8 +178,6 @@ class TensorTuner(Tuner):
         fitness = fitness_of(value, self._mode)
         self._learn(config, fitness, value, parameter_id)
         outcome = {"error_code": 8, "error": f"the trial reported {value!r}"} if fitness is None else {}
-        if fitness is not None and self._mode == "maximize":
-            outcome["tflops"] = fitness
         self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **outcome)
         self._trial_is_over(parameter_id)
 
@@ -184,8 +186,11 @@ class TensorTuner(Tuner):
         if parameter_id not in self._running:
             return  # its result came first, or it is none of ours
         config = self._configs[parameter_id]
-        # A result may still be on its way: it came over another queue, and counts more than this failure.
-        self._learn(config, None, None, parameter_id)
+        # It may have recorded its result and died before it could report. Or the result is still on its way over another queue;
+        # then it will count more than this failure.
+        recorded = (record for record in self._records() if record.get("config") == config and record.get("error_code") == 0)
+        fitness = next(map(self._recorded_fitness, recorded), None)
+        self._learn(config, fitness, None, parameter_id)
         message = "the trial ended without a result" if success else "the trial died or was stopped without a result"
         self._complete_records(config, parameter_id, None, error_code=8, error=message)
         self._trial_is_over(parameter_id)
@@ -208,6 +213,8 @@ class TensorTuner(Tuner):
             try:
                 configs += self._search.ask(n - len(configs))
             except Exhausted as reason:
+                if not self._search.known:
+                    raise ValueError("constraints: no configuration satisfies them") from None
                 _log.info("%s", reason)
                 self._exhausted = True
         return configs
@@ -257,11 +264,19 @@ class TensorTuner(Tuner):
         """Record a trial that did not do so itself: it died, it is not one of ours, or it ran on another machine."""
         if self._folder is None:
             return
-        path = self._folder / records.RECORDS
-        if any(record.get("config") == config for record in records.read(path)):
+        record = {"parameter_id": parameter_id, "config": config, "error_code": 0, **fields}
+        known = [other for other in self._records() if other.get("config") == config]
+        # A failure is news only about a configuration without a record; a success also after a failure recorded too early.
+        if any(other.get("error_code") == 0 for other in known) or (known and record["error_code"] != 0):
             return
-        metric = {name: v for name, v in value.items() if name != "default"} if isinstance(value, dict) else {}
-        records.append(path, {"parameter_id": parameter_id, "config": config, "error_code": 0, **metric, **fields})
+        metric = value if isinstance(value, dict) else {"default": value}
+        ours = "tflops" if self._mode == "maximize" else "latency_ms"
+        if record["error_code"] == 0:
+            record = {ours: float(metric["default"]), **metric, **record}
+        records.append(self._folder / records.RECORDS, record)
+
+    def _records(self):
+        return records.read(self._folder / records.RECORDS) if self._folder is not None else []
 
     # Surviving.
 
@@ -275,15 +290,17 @@ class TensorTuner(Tuner):
         self._skip_import = bool(journal)
         key = functools.partial(json.dumps, sort_keys=True)
         asked = {key(event["parameters"]): event["parameters"] for event in journal if event["event"] == "ask"}
-        told = {}
+        told = {}  # configuration -> whether it is known to succeed
         for event in journal:
             if event["event"] == "tell":
-                told[key(event["parameters"])] = event["parameters"]
+                name = key(event["parameters"])
+                told[name] = told.get(name) or event["fitness"] is not None
                 self._tell(event["parameters"], event["fitness"])
-        for record in records.read(self._folder / records.RECORDS):  # measured, but nobody was there to be told
-            if key(record["config"]) not in told:
-                told[key(record["config"])] = record["config"]
-                self._learn(record["config"], self._recorded_fitness(record), None, record.get("parameter_id"))
+        for record in self._records():  # measured, but nobody was there to be told
+            name, fitness = key(record["config"]), self._recorded_fitness(record)
+            if name not in told or (fitness is not None and not told[name]):
+                told[name] = fitness is not None
+                self._learn(record["config"], fitness, None, record.get("parameter_id"))
         unfinished = {name: config for name, config in asked.items() if name not in told}
         rerun = {key(config) for config in _configs_that_nni_runs_again()} if unfinished else set()
         for name, config in unfinished.items():

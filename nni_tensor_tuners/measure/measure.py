@@ -66,7 +66,11 @@ def measure_reference(workload, limits=Limits()):
 def _run_worker(job, workload, device, limits):
     job = {**job, "workload": to_dict(workload), "device": asdict(device), "limits": asdict(limits)}
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
-    environment = {**os.environ, "TVM_NUM_THREADS": str(device.cores or usable_cores())}
+    # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
+    threads = dict.fromkeys(
+        ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(usable_cores())
+    )
+    environment = {**os.environ, **threads}
     with subprocess.Popen(
         [sys.executable, "-m", "nni_tensor_tuners.measure.worker"],
         stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from .random import Random
 
 SEARCHES = {"OpEvo": OpEvo, "Random": Random}
 
-__all__ = ["SEARCHES", "Exhausted", "OpEvo", "Random", "Search", "create_search"]
+__all__ = ["SEARCHES", "Exhausted", "OpEvo", "Random", "Search", "arguments_of", "check_names", "create_search"]
 
 
 def create_search(name, space, seed=0, **class_args):
@@ -31,11 +31,15 @@ def create_search(name, space, seed=0, **class_args):
     ValueError
         In one line, for an unknown name, an unknown argument or a value out of range.
     """
+    check_names(f"{name} has no argument", class_args, arguments_of(name))
+    return SEARCHES[name](space, seed=seed, **class_args)
+
+
+def arguments_of(name):
+    """The arguments a search has of its own; ValueError for an unknown name."""
     if name not in SEARCHES:
         raise ValueError(f"unknown search {name!r}; allowed: {', '.join(SEARCHES)}")
-    allowed = [argument for argument in inspect.signature(SEARCHES[name]).parameters if argument not in ("space", "seed")]
-    check_names(f"{name} has no argument", class_args, allowed)
-    return SEARCHES[name](space, seed=seed, **class_args)
+    return [argument for argument in inspect.signature(SEARCHES[name]).parameters if argument not in ("space", "seed")]
 
 
 def check_names(complaint, given, allowed):

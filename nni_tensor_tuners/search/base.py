@@ -32,6 +32,7 @@ class Search(ABC):
         self.rng = random.Random(seed)
         self.results = {}
         self._seen = set()  # points asked or told: none of them is proposed again
+        self._legal_is_rare = False
         self._systematic = None
 
     def ask(self, n=1):
@@ -80,6 +81,11 @@ class Search(ABC):
         """Never propose a configuration: somebody measures it already."""
         self._seen.add(self.space.point(config))
 
+    @property
+    def known(self):
+        """How many configurations have been asked, told or excluded."""
+        return len(self._seen)
+
     @abstractmethod
     def _propose(self):
         """A legal point that is not in ``self._seen``, or None when there is none."""
@@ -88,14 +94,21 @@ class Search(ABC):
         """Take note of a successful trial; failed ones are only kept from being proposed again."""
 
     def _random_unseen(self):
-        """A uniformly random legal point not seen yet, or None when there is none."""
+        """A random legal point not seen yet, or None when there is none. Uniformly random unless legal points are too rare."""
         if self._systematic is None:
             for _ in range(100):
-                point = self.space.random_point(self.rng)
+                point = self._random_point()
                 if point is None:
-                    break
+                    return None
                 if point not in self._seen:
                     return point
-            # Legal or unseen points have become too rare to draw: from here on they are listed, each once.
+            # Unseen points have become too rare to draw: from here on they are listed, each once.
             self._systematic = self.space.points(self.rng)
         return next((point for point in self._systematic if point not in self._seen), None)
+
+    def _random_point(self):
+        point = None if self._legal_is_rare else self.space.random_point(self.rng)
+        if point is None:  # the first one of a listing that starts anywhere
+            self._legal_is_rare = True
+            point = next(self.space.points(self.rng), None)
+        return point

@@ -56,7 +56,7 @@ class Constraint:
     """
 
     def __init__(self, text, parameters):
-        self.text = text
+        self.text = " ".join(text.split()) if isinstance(text, str) else text
         self.names = set()
         self._parameters = list(parameters)
         if not isinstance(text, str) or not text.strip():
@@ -79,7 +79,7 @@ class Constraint:
             return bool(self._evaluate(values))
         except ZeroDivisionError:
             return False
-        except (TypeError, IndexError, KeyError, ValueError) as error:
+        except (TypeError, IndexError, KeyError, ValueError, OverflowError, MemoryError) as error:
             used = {name: values[name] for name in sorted(self.names)}
             raise self._error(f"cannot be evaluated for {used} ({error})") from None
 

@@ -202,6 +202,8 @@ TYPES = {
 
 
 def _read_parameter(name, spec):
+    if not isinstance(name, str):
+        raise ValueError(f"search space parameter {name!r}: a name must be text")
     if not isinstance(spec, dict) or "_type" not in spec or "_value" not in spec:
         raise ValueError(f"search space parameter '{name}': expected an object with _type and _value, got {spec!r}")
     read = TYPES.get(spec["_type"]) if isinstance(spec["_type"], str) else None
