@@ -1,5 +1,6 @@
 """The command line, as its users meet it."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import yaml
 
 from nni_tensor_tuners import records, report
 from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.tune import _with_overrides
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENT = {
@@ -58,6 +60,8 @@ def with_tuner(**class_args):
         ),
         (with_parameter({"_type": "factor", "_value": [64, 4]}), "parameter 'X': the trial's template has"),
         (with_tuner(parent_size=8), "OpEvo has no argument 'parent_size'; did you mean 'parents_size'?"),
+        (with_tuner(warm_start="nowhere"), "warm_start: no records at 'nowhere'"),
+        (with_tuner(space=1), "OpEvo has no argument 'space'"),
         (with_tuner(optimize_mode="max"), "optimize_mode must be one of maximize, minimize"),
         (with_tuner(constraints=["X[9] < 2"]), "constraint 'X[9] < 2': cannot be evaluated"),
         (with_tuner(constraints=["X[0] > 32"]), "no configuration satisfies the constraints"),
@@ -217,17 +221,49 @@ def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
     assert len(configs) == len(set(configs)) == 8
 
 
-def test_an_experiment_that_ends_in_an_error_says_why(tmp_path):
-    path = write(
-        tmp_path, experimentWorkingDirectory=str(tmp_path), trialCommand="python3 matmul.py --n 32 --k 32 --m 32 --target cpu"
-    )
-    content = yaml.safe_load(Path(path).read_text())
-    content["tuner"]["classArgs"]["warm_start"] = "nowhere"
-    Path(path).write_text(yaml.safe_dump(content))
+def test_ctrl_c_while_nnictl_starts_leaves_nothing_running(tmp_path):
+    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
+    with start_tune(tmp_path, path) as process:
+        while not any("nnictl" in " ".join(child.cmdline()) and "create" in child.cmdline() for child in children(process)):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, printed
+    assert everything_of(tmp_path) == []
+
+
+def children(process):
+    found = []
+    for child in psutil.Process(process.pid).children():
+        with contextlib.suppress(psutil.Error):
+            child.cmdline()
+            found.append(child)
+    return found
+
+
+def test_a_script_that_only_mentions_us_is_not_run(tmp_path):
+    (tmp_path / "mine.py").write_text("# not for nni_tensor_tuners\nopen('executed', 'w')\n")
+    assert main(["check", write(tmp_path, trialCommand="python3 mine.py", trialCodeDirectory=None)]) == 0
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_copy_of_an_experiment_means_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    content = yaml.safe_load(Path(write(folder, trialCodeDirectory=None)).read_text())
+    copy = yaml.safe_load(_with_overrides(folder / "experiment.yml", content, 5, None).read_text())
+    assert copy == {**content, "trialCodeDirectory": str(folder), "maxTrialNumber": 5}
+
+
+def test_tune_says_why_when_every_trial_fails(tmp_path):
+    path = write(tmp_path, experimentWorkingDirectory=str(tmp_path), trialCommand="false", maxTrialNumber=3)
     with start_tune(tmp_path, path) as process:
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "warm_start: no records at 'nowhere'" in printed
+    assert "3 trials (3 unknown_error); none succeeded" in printed
+    assert "unknown_error: the trial died or was stopped without a result" in printed
+    assert "error: export: no trial of ours succeeded" in printed
     assert everything_of(tmp_path) == []
 
 

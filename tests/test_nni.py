@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nni_tensor_tuners import manager as managers
-from nni_tensor_tuners import records
+from nni_tensor_tuners import records, report
 from nni_tensor_tuners.manager import Manager, free_port
 
 TESTS = Path(__file__).parent
@@ -204,7 +204,8 @@ def test_foreign_trials_and_their_metrics(experiment):
     told = {(e["parameters"]["kind"], e["parameters"]["i"]): e["fitness"] for e in journal(manager, "tell")}
     expected = {(kind, i): 1.0 + i if kind in ("good", "dict") else None for kind in kinds for i in range(2)}
     assert told == expected
-    assert {record["error_code"] for record in measured(manager)} == {0, 8}
+    recorded = {(r["config"]["kind"], r["config"]["i"]): r.get("tflops") for r in report.load(manager.folder)}
+    assert recorded == expected
 
 
 @pytest.mark.parametrize(
@@ -212,9 +213,10 @@ def test_foreign_trials_and_their_metrics(experiment):
     [
         ({"X": {"_type": "facto", "_value": [8, 2]}}, {}, "unknown _type 'facto'"),
         (SMALL_SPACE, {"parent_size": 8}, "OpEvo has no argument 'parent_size'"),
+        (SMALL_SPACE, {"constraints": ["X[0] > 32"]}, "constraints: no configuration satisfies them"),
         (SMALL_SPACE, {"warm_start": "nowhere"}, "warm_start: no records at 'nowhere'"),
     ],
-    ids=["space", "argument", "warm start"],
+    ids=["space", "argument", "constraints", "warm start"],
 )
 def test_what_the_tuner_cannot_do_ends_the_experiment_as_error(experiment, space, more, message):
     manager = experiment("python3 plain.py", space, code=TESTS / "trials", **more)

@@ -91,6 +91,16 @@ def test_a_configuration_from_elsewhere_is_refused(name):
         search.tell({"X": [512, 1, 1, 1]}, 1.0)
 
 
+@pytest.mark.parametrize("name", SEARCHES)
+def test_rare_legal_configurations_are_still_drawn_at_random(name):
+    # One in 100,000 is legal: too few for rejection, and 1,000 of them.
+    json_space = {letter: {"_type": "randint", "_value": [0, 1000]} for letter in "abc"}
+    space = SearchSpace.from_json(json_space, constraints=["a % 100 == 7", "b % 100 == 7", "c % 10 == 7"])
+    configs = create_search(name, space, seed=0).ask(8)
+    assert all(space.contains(config) for config in configs)
+    assert all(len({config[letter] for config in configs}) >= 4 for letter in "abc")
+
+
 def test_opevo_begins_with_random_configurations_then_breeds():
     space = SearchSpace.from_json(MM1)
     search = create_search("OpEvo", space, seed=0, parents_size=4, mutate_rate=0.1)

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from nni_tensor_tuners import SearchSpace, create_search, records
+from nni_tensor_tuners import SearchSpace, create_search, records, report
 from nni_tensor_tuners.tuner import TensorTuner, fitness_of, make_search
 
 SPACE = {"X": {"_type": "factor", "_value": [64, 3]}, "u": {"_type": "discrete", "_value": [0, 16, 64]}}
@@ -99,6 +99,25 @@ def test_a_silent_death_is_recorded_with_an_error_code(folder):
     tuner.trial_end(0, False)
     (record,) = records.read(folder / records.RECORDS)
     assert (record["config"], record["error_code"]) == (config, 8)
+
+
+def test_a_trial_that_recorded_and_died_before_it_reported_has_succeeded(folder):
+    tuner = started()
+    (config,) = tuner.generate_multiple_parameters([0])
+    records.append(folder / records.RECORDS, {"config": config, "error_code": 0, "tflops": 9.0})
+    tuner.trial_end(0, False)
+    assert told(tuner) == {json.dumps(config): 9.0}
+
+
+def test_a_success_that_comes_after_a_failure_is_recorded(folder):
+    tuner = started(optimize_mode="minimize")
+    (config,) = tuner.generate_multiple_parameters([0])
+    tuner.trial_end(0, True)
+    tuner.receive_trial_result(0, config, 2.5)
+    (found,) = report.load(folder)
+    assert (found["error_code"], found["latency_ms"]) == (0, 2.5)
+    warm = started(optimize_mode="minimize", warm_start=str(folder / records.RECORDS))
+    assert told(warm) == {json.dumps(config): 1 / 2.5}
 
 
 def test_slots_left_empty_are_served_when_the_space_grows(folder):
