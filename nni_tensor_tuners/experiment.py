@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from . import records
-from .device import GENERIC, KINDS, find_device
+from .device import KINDS, find_device
 from .manager import known_experiments
 from .schedules import get_template
 from .search import check_names
@@ -189,9 +189,9 @@ def resolve_warm_start(folder, source):
     """
     if not isinstance(source, str):
         raise ValueError(f"warm_start: expected an experiment's id, its folder or its records file, got {source!r}")
-    path = (folder / Path(source).expanduser()).resolve()
-    if path.is_file() or (path / records.RECORDS).is_file():
-        return str(path)
+    found = records.locate(folder / Path(source).expanduser())
+    if found is not None:
+        return str(found.resolve())
     try:
         return str(find_folder(source))
     except ValueError:

@@ -42,6 +42,12 @@ def read(path):
     return records
 
 
+def locate(path):
+    """The records file that a path names, itself or by the experiment's folder; None if there is none."""
+    path = Path(path).expanduser()
+    return next((candidate for candidate in (path, path / RECORDS) if candidate.is_file()), None)
+
+
 def succeeded(record):
     """Whether a record is of a trial that measured something."""
     return record.get("error_code") == 0 and isinstance(record.get("tflops"), (int, float)) and record["tflops"] > 0

@@ -311,11 +311,9 @@ class TensorTuner(Tuner):
 
     def _warm_start(self, source):
         """Tell the search what an earlier experiment measured; ValueError if there is no such record."""
-        path = Path(source).expanduser()
-        candidates = [path, path / records.RECORDS]
-        if self._folder is not None:
-            candidates.append(self._folder.parent / source / records.RECORDS)
-        found = next((candidate for candidate in candidates if candidate.is_file()), None)
+        found = records.locate(source)
+        if found is None and self._folder is not None:  # experiments' folders stand side by side, named by their ids
+            found = records.locate(self._folder.parent / source)
         if found is None:
             raise ValueError(f"warm_start: no records at {source!r}; give an experiment's id, its folder or its records file")
         for record in records.read(found):
