@@ -28,9 +28,13 @@ def append(path, record):
 def read(path):
     """All records of a file in order, none if there is no file; lines cut short by a crash are left out."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return parse(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
+
+
+def parse(text):
+    """All records of a file's text."""
     records = []
     for line in text.splitlines():
         try:

@@ -4,12 +4,16 @@ import inspect
 from difflib import get_close_matches
 
 from .base import Exhausted, Search
+from .gbfs import GBFS
+from .genetic import Genetic
+from .na2c import NA2C
+from .nose import NoSE
 from .opevo import OpEvo
 from .random import Random
 
-SEARCHES = {"OpEvo": OpEvo, "Random": Random}
+SEARCHES = {"OpEvo": OpEvo, "GBFS": GBFS, "NA2C": NA2C, "NoSE": NoSE, "Genetic": Genetic, "Random": Random}
 
-__all__ = ["SEARCHES", "Exhausted", "OpEvo", "Random", "Search", "arguments_of", "check_names", "create_search"]
+__all__ = ["SEARCHES", "Exhausted", "Search", "arguments_of", "check_names", "create_search"]
 
 
 def create_search(name, space, seed=0, **class_args):

@@ -81,6 +81,21 @@ class Search(ABC):
         """Never propose a configuration: somebody measures it already."""
         self._seen.add(self.space.point(config))
 
+    def transfer(self, histories):
+        """Learn from what was measured elsewhere: another shape of the operator, another device.
+
+        Parameters
+        ----------
+        histories
+            A list of (configuration, fitness) pairs for each kernel and device; None where a trial failed.
+
+        Raises
+        ------
+        ValueError
+            If the search cannot, or if the configurations have other parameters.
+        """
+        raise ValueError(f"{type(self).__name__} takes no transfer; a warm start tells it what was measured in this very space")
+
     @property
     def known(self):
         """How many configurations have been asked, told or excluded."""
@@ -112,3 +127,21 @@ class Search(ABC):
             self._legal_is_rare = True
             point = next(self.space.points(self.rng), None)
         return point
+
+
+def check_integer(name, value, minimum=1):
+    """Raise ValueError unless an argument is an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ValueError(f"{name} must be an integer >= {minimum}, got {value!r}")
+
+
+def check_number(name, value, minimum, maximum):
+    """Raise ValueError unless an argument is a number from ``minimum`` to ``maximum``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value <= maximum:
+        raise ValueError(f"{name} must be a number from {minimum:g} to {maximum:g}, got {value!r}")
+
+
+def check_choice(name, value, allowed):
+    """Raise ValueError unless an argument is one of the ``allowed``."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -3,7 +3,8 @@
 import heapq
 from bisect import insort
 
-from .base import Search
+from .base import Search, check_integer
+from .variation import proportional
 
 # How often a child that breaks a constraint or was seen before is drawn again, before a random configuration takes its place.
 MAX_ATTEMPTS = 200
@@ -41,9 +42,8 @@ class OpEvo(Search):
 
     def __init__(self, space, seed=0, parents_size=8, offspring_size=8, mutate_rate=0.5):
         super().__init__(space, seed)
-        for name, value in (("parents_size", parents_size), ("offspring_size", offspring_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+        check_integer("parents_size", parents_size)
+        check_integer("offspring_size", offspring_size)
         if isinstance(mutate_rate, bool) or not isinstance(mutate_rate, (int, float)) or not 0 < mutate_rate < 1:
             raise ValueError(f"mutate_rate must be a number between 0 and 1, both excluded, got {mutate_rate!r}")
         self.parents_size = parents_size
@@ -80,10 +80,7 @@ class OpEvo(Search):
 
     def _breed(self):
         points = [point for _, _, point in self._parents]
-        # Equation (2) needs weights >= 0; where no parent is positive there is nothing to be proportional to.
-        weights = [max(-loss, 0.0) for loss, _, _ in self._parents]
-        if not sum(weights) > 0:
-            weights = [1.0] * len(points)
+        weights = proportional([-loss for loss, _, _ in self._parents])  # Equation (2)
         children = []
         for _ in range(self.offspring_size):
             child = self._child(points, weights, children)

@@ -19,7 +19,7 @@ class Choice(Parameter):
         if any(isinstance(value, dict) and "_name" in value for value in values):
             raise self.error("nested choices (values with a '_name') are not supported; list plain values")
         self.index = Index(self, values)
-        self.size = len(values)
+        self.size = self.moves = len(values)
 
     def sample(self, rng):
         return int(rng.random() * self.size)
@@ -27,8 +27,14 @@ class Choice(Parameter):
     def unrank(self, index):
         return index
 
-    def neighbours(self, vertex):
-        return [other for other in range(self.size) if other != vertex]
+    def origin(self):
+        return 0
+
+    def move(self, vertex, index):
+        return index if index != vertex else None
+
+    def features(self, vertex):
+        return [float(number == vertex) for number in range(self.size)]
 
     def step(self, vertex, rng):
         if self.size == 1:

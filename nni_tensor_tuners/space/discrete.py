@@ -12,6 +12,8 @@ class Discrete(Parameter):
     [64]
     """
 
+    moves = 2  # down and up
+
     def __init__(self, name, numbers):
         self.name = name
         if not isinstance(numbers, list) or not numbers:
@@ -31,9 +33,15 @@ class Discrete(Parameter):
     def unrank(self, index):
         return self.numbers[index]
 
-    def neighbours(self, vertex):
-        rank = self._rank[vertex]
-        return self.numbers[max(rank - 1, 0) : rank] + self.numbers[rank + 1 : rank + 2]
+    def origin(self):
+        return self.numbers[0]
+
+    def move(self, vertex, index):
+        rank = self._rank[vertex] + (1 if index else -1)
+        return self.numbers[rank] if 0 <= rank < self.size else None
+
+    def features(self, vertex):
+        return [float(vertex)]
 
     def encode(self, value):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in self._rank:

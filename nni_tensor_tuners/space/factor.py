@@ -25,6 +25,8 @@ class Factor(Parameter):
         self.product = product
         self.parts = parts
         self.exponents = prime_exponents(product)
+        self._transfers = [(prime, i, j) for prime in self.exponents for i in range(parts) for j in range(parts) if i != j]
+        self.moves = len(self._transfers)
         self.size = prod(comb(e + parts - 1, parts - 1) for e in self.exponents.values())
 
     def sample(self, rng):
@@ -42,13 +44,15 @@ class Factor(Parameter):
                 factors[position] *= prime**count
         return tuple(factors)
 
-    def neighbours(self, vertex):
-        return [
-            _moved(vertex, prime, source, target)
-            for prime, source in self._movable(vertex)
-            for target in range(self.parts)
-            if target != source
-        ]
+    def origin(self):
+        return (self.product, *[1] * (self.parts - 1))
+
+    def move(self, vertex, index):
+        prime, source, target = self._transfers[index]
+        return _moved(vertex, prime, source, target) if vertex[source] % prime == 0 else None
+
+    def features(self, vertex):
+        return [float(factor) for factor in vertex]
 
     def step(self, vertex, rng):
         # Every (prime, source) has the same parts - 1 targets, so drawing them apart is uniform over the neighbours.

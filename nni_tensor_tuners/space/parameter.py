@@ -20,10 +20,14 @@ class Parameter(ABC):
         The parameter's key in the search space; error messages start with it.
     size
         Exact number of values.
+    moves
+        How many moves there are. A *move* is an edge as seen from any vertex (factor: this prime from that position to that
+        one), so that a policy can learn which moves pay; `move` makes one.
     """
 
     name: str
     size: int
+    moves: int
 
     @abstractmethod
     def sample(self, rng):
@@ -34,8 +38,17 @@ class Parameter(ABC):
         """The vertex numbered ``index``, 0 <= index < size; every vertex has exactly one number."""
 
     @abstractmethod
-    def neighbours(self, vertex):
-        """List every vertex adjacent to ``vertex``, S(u) of OpEvo equation 3."""
+    def origin(self):
+        """The vertex that transforms nothing: an untiled loop, the smallest number, the first choice, the order as listed."""
+
+    @abstractmethod
+    def move(self, vertex, index):
+        """The adjacent vertex that move ``index``, 0 <= index < moves, leads to; None where it cannot be made."""
+
+    @abstractmethod
+    def features(self, vertex):
+        """The vertex as numbers for a model: its factors; its number; 1 for the chosen element, else 0; each element's position
+        from 1."""
 
     @abstractmethod
     def encode(self, value):
@@ -48,6 +61,11 @@ class Parameter(ABC):
     @abstractmethod
     def to_json(self):
         """This parameter as NNI search-space JSON: ``{"_type": ..., "_value": ...}``."""
+
+    def neighbours(self, vertex):
+        """List every vertex adjacent to ``vertex``, S(u) of OpEvo equation 3."""
+        moved = (self.move(vertex, index) for index in range(self.moves))
+        return [neighbour for neighbour in moved if neighbour is not None]
 
     def step(self, vertex, rng):
         """One uniformly drawn neighbour, or the vertex itself where it has none."""

@@ -20,6 +20,8 @@ class Permutation(Parameter):
             raise self.error(f"a permutation needs a non-empty list of elements, got {elements!r}")
         self.index = Index(self, elements)
         self.size = factorial(len(elements))
+        self._swaps = list(combinations(range(len(elements)), 2))
+        self.moves = len(self._swaps)
 
     def sample(self, rng):
         order = list(range(len(self.index.values)))
@@ -36,13 +38,20 @@ class Permutation(Parameter):
             order.append(left.pop(position))
         return tuple(order)
 
-    def neighbours(self, vertex):
-        swapped = []
-        for i, j in combinations(range(len(vertex)), 2):
-            order = list(vertex)
-            order[i], order[j] = order[j], order[i]
-            swapped.append(tuple(order))
-        return swapped
+    def origin(self):
+        return tuple(range(len(self.index.values)))
+
+    def move(self, vertex, index):
+        i, j = self._swaps[index]
+        order = list(vertex)
+        order[i], order[j] = order[j], order[i]
+        return tuple(order)
+
+    def features(self, vertex):
+        positions = [0.0] * len(vertex)
+        for position, element in enumerate(vertex, 1):
+            positions[element] = float(position)
+        return positions
 
     def encode(self, value):
         if not isinstance(value, (list, tuple)):

@@ -1,5 +1,6 @@
 """The product of several parameters, with constraints, read from NNI search-space JSON."""
 
+from collections import deque
 from math import gcd, prod
 
 from .choice import Choice
@@ -11,6 +12,8 @@ from .permutation import Permutation
 
 # Rejection sampling gives up after this many draws in a row that break a constraint, and systematic search takes over.
 MAX_REJECTIONS = 10_000
+# How many points around the untiled configuration are looked at for a legal one.
+MAX_START_POINTS = 20_000
 # randint lists its values; a range longer than this is a mistake, not a tuning parameter.
 MAX_RANDINT = 1_000_000
 
@@ -127,12 +130,25 @@ class SearchSpace:
 
     def neighbouring_points(self, point):
         """The legal points one edge away."""
-        moved = (
-            (*point[:i], vertex, *point[i + 1 :])
-            for i, parameter in enumerate(self.parameters)
-            for vertex in parameter.neighbours(point[i])
-        )
-        return [candidate for candidate in moved if self.is_legal(candidate)]
+        return [candidate for candidate in self._adjacent(point) if self.is_legal(candidate)]
+
+    def starting_point(self, rng):
+        """The configuration without multi-level tiling, as a point (OpEvo appendix B); the nearest legal one where a constraint
+        forbids it.
+
+        Nearest by edges, looked for among ``MAX_START_POINTS`` points; a random one if there is none; None if none is legal.
+        """
+        origin = tuple(parameter.origin() for parameter in self.parameters)
+        reached, frontier = {origin}, deque([origin])
+        while frontier and len(reached) < MAX_START_POINTS:
+            point = frontier.popleft()
+            if self.is_legal(point):
+                return point
+            for candidate in self._adjacent(point):
+                if candidate not in reached:
+                    reached.add(candidate)
+                    frontier.append(candidate)
+        return next(filter(self.is_legal, frontier), None) or self.random_point(rng) or next(self.points(rng), None)
 
     def points(self, rng):
         """Generate every legal point exactly once, in a scrambled order, without listing any parameter's values.
@@ -159,6 +175,12 @@ class SearchSpace:
                     yield from extend(point)
 
         return extend(())
+
+    def _adjacent(self, point):
+        """The points one edge away, the constraints not looked at."""
+        for i, parameter in enumerate(self.parameters):
+            for vertex in parameter.neighbours(point[i]):
+                yield (*point[:i], vertex, *point[i + 1 :])
 
     def _holds(self, constraint, names, point):
         return constraint.holds({name: self.parameters[i].decode(point[i]) for name, i in names})

@@ -1,0 +1,207 @@
+"""Landscapes: spaces whose configurations have all been measured before, so that searches can be replayed on them."""
+
+import csv
+import gzip
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from . import records
+from .space import SearchSpace
+
+MANIFEST = "MANIFEST.json"
+# Kernel Tuner writes this for a configuration that failed where its objective has no word for it.
+KERNEL_TUNER_FAILED = 1e20
+
+
+class RecordedSpace(SearchSpace):
+    """A space whose legal configurations are those of a recording.
+
+    Parameters
+    ----------
+    parameters
+        As for `SearchSpace`.
+    points
+        The points of the recording.
+    """
+
+    def __init__(self, parameters, points):
+        self._recorded = list(dict.fromkeys(points))
+        self._members = set(self._recorded)
+        super().__init__(parameters)
+
+    def is_legal(self, point):
+        """Whether a point has been recorded."""
+        return point in self._members
+
+    def random_point(self, rng):
+        """A uniformly random recorded point."""
+        return self._recorded[int(rng.random() * len(self._recorded))]
+
+    def points(self, rng):
+        """Every recorded point once, in random order."""
+        order = list(self._recorded)
+        rng.shuffle(order)
+        return iter(order)
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """A recording.
+
+    Attributes
+    ----------
+    name
+        What it is called in tables.
+    space
+        A `RecordedSpace`.
+    fitness
+        point -> fitness, higher is better; None where the configuration failed.
+    """
+
+    name: str
+    space: RecordedSpace
+    fitness: dict
+
+    @property
+    def optimum(self):
+        """The highest fitness recorded."""
+        return max(fitness for fitness in self.fitness.values() if fitness is not None)
+
+
+def load(path):
+    """Every landscape that a path names.
+
+    Parameters
+    ----------
+    path
+        A folder with a ``MANIFEST.json`` (parameters of each landscape; the rows are in ``NAME.csv.gz`` beside it) or one
+        of its CSV files; a Kernel Tuner cache file or T4 results file, as JSON; an experiment's folder or records file. Files may be gzipped.
+
+    Returns
+    -------
+    list of Landscape
+
+    Raises
+    ------
+    ValueError
+        In one line, if there is none or it cannot be read.
+    """
+    path = Path(path).expanduser()
+    try:
+        if (path / MANIFEST).is_file():
+            manifest = json.loads(_text(path / MANIFEST))
+            return [_from_table(name, entry, _table(path, name)) for name, entry in manifest.items()]
+        if _has_suffix(path, ".csv"):
+            manifest = json.loads(_text(path.parent / MANIFEST))
+            name = path.name.removesuffix(".gz").removesuffix(".csv")
+            if name not in manifest:
+                raise ValueError(f"{MANIFEST} beside it has no {name!r}")
+            return [_from_table(name, manifest[name], path)]
+        if _has_suffix(path, ".json"):
+            return [_from_kernel_tuner(path.name.removesuffix(".gz").removesuffix(".json"), json.loads(_text(path)))]
+        found = records.locate(path)
+        if found is None:
+            raise ValueError(f"expected a folder with a {MANIFEST}, a CSV, a Kernel Tuner cache or an experiment's records")
+        return [_from_records(_name_of_records(found), records.parse(_text(found)))]
+    except FileNotFoundError as error:
+        raise ValueError(f"landscape {path}: there is no {Path(error.filename).name}") from None
+    except (OSError, EOFError) as error:
+        raise ValueError(f"landscape {path}: cannot be read ({error})") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"landscape {path}: not the expected layout ({type(error).__name__}: {error})") from None
+    except ValueError as error:
+        raise ValueError(f"landscape {path}: {error}") from None
+
+
+def _landscape(name, search_space, rows):
+    """A landscape from NNI search-space JSON and (configuration, fitness or None) pairs.
+
+    Parameters with a single value are left out: there is nothing to search. A configuration measured more than once has the median.
+    """
+    space = SearchSpace.from_json(search_space)
+    live = [parameter for parameter in space.parameters if parameter.size > 1]
+    measured = {}
+    for config, fitness in rows:
+        point = tuple(parameter.encode(config[parameter.name]) for parameter in live)
+        successes = measured.setdefault(point, [])
+        if fitness is not None and math.isfinite(fitness):
+            successes.append(fitness)
+    if not any(measured.values()):
+        raise ValueError("no configuration in it succeeded")
+    return Landscape(name, RecordedSpace(live, measured), {p: median(f) if f else None for p, f in measured.items()})
+
+
+def _from_table(name, entry, path):
+    search_space = {key: value if isinstance(value, dict) else _by_values(value) for key, value in entry["params"].items()}
+    rows = (
+        ({key: json.loads(row[key]) for key in search_space}, 1 / float(row["time_ms"]) if row["status"] == "ok" else None)
+        for row in csv.DictReader(_text(path).splitlines())
+    )
+    return _landscape(name, search_space, rows)
+
+
+def _from_kernel_tuner(name, content):
+    """Kernel Tuner's own cache file, or a results file of the T4 format (auto-tuning community) that it also writes."""
+    if "cache" in content:
+        keys = content["tune_params_keys"]
+        rows = [(entry, _milliseconds(entry.get("time"))) for entry in content["cache"].values()]
+    elif "results" in content:
+        keys = list(content["results"][0]["configuration"])
+        rows = [(result["configuration"], _milliseconds(_measured_time(result))) for result in content["results"]]
+    else:
+        raise ValueError("neither a Kernel Tuner cache nor T4 results")
+    # The listed values, and in their absence those that occur.
+    listed = content.get("tune_params", {})
+    values = {key: listed.get(key) or list(dict.fromkeys(config[key] for config, _ in rows)) for key in keys}
+    return _landscape(name, {key: _by_values(value) for key, value in values.items()}, ((c, t and 1 / t) for c, t in rows))
+
+
+def _measured_time(result):
+    times = (m["value"] for m in result.get("measurements", []) if m.get("name") == "time")
+    return next(times, None) if result.get("invalidity", "correct") == "correct" else None
+
+
+def _milliseconds(time):
+    """A time, or None for what Kernel Tuner writes in its place when a configuration failed."""
+    valid = isinstance(time, (int, float)) and not isinstance(time, bool) and 0 < time < KERNEL_TUNER_FAILED
+    return float(time) if valid else None
+
+
+def _by_values(values):
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return {"_type": "discrete" if numbers else "choice", "_value": list(values)}
+
+
+def _from_records(name, found):
+    from .schedules import get_template  # these load TVM, which recordings of other tuners do not need
+    from .workloads import from_dict
+
+    measured = [record for record in found if "workload" in record]
+    kinds = {json.dumps([record["workload"], record["device"]["kind"]], sort_keys=True) for record in measured}
+    if len(kinds) != 1:
+        raise ValueError(f"expected records of one workload on one kind of device, found {len(kinds)}")
+    workload = from_dict(measured[0]["workload"])
+    search_space = get_template(workload, measured[0]["device"]["kind"]).search_space(workload)
+    rows = ((record["config"], record["tflops"] if records.succeeded(record) else None) for record in measured)
+    return _landscape(name, search_space, rows)
+
+
+def _name_of_records(path):
+    name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    return path.parent.name if path.name == records.RECORDS else name
+
+
+def _table(folder, name):
+    return next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), folder / f"{name}.csv.gz")
+
+
+def _has_suffix(path, suffix):
+    return path.name.endswith((suffix, f"{suffix}.gz"))
+
+
+def _text(path):
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")

@@ -1,0 +1,186 @@
+"""N-A2C: neighbourhood actor advantage critic (Zhang, Cheng, Zang, Park: arXiv 1909.10616; patent US 11842178)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .actor_critic import ActorCritic
+from .base import Search, check_integer, check_number
+
+# Walks from one centre without a new configuration, after which its neighbourhood counts as used up.
+MAX_WALKS = 100
+# Random points that say how large the network's inputs are.
+SCALING_POINTS = 256
+# Training after each round: minibatches, and transitions in each.
+MINIBATCHES = 20
+MINIBATCH_SIZE = 64
+# An action that the policy has come to like far better than when it was chosen must not outweigh all others.
+MAX_RATIO = 2.0
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of a walk: from ``state`` action ``action``, chosen with ``probability``, led to ``successor``."""
+
+    state: tuple
+    action: int
+    probability: float
+    successor: tuple
+
+
+class NA2C(Search):
+    """N-A2C: short walks around the best configuration, led by a policy that learns which moves pay.
+
+    The search starts with the configuration without multi-level tiling (the nearest one that satisfies the constraints). Each round walks
+    from the centre, the best configuration so far, again and again up to ``n_steps`` moves, until ``n_states`` configurations not seen before have been
+    reached; these are measured. A move is an edge of one parameter: the actions are all moves of all parameters, of which those that
+    lead to a legal configuration can be taken. The reward of a move is the fitness it led to, as a fraction of the best
+    one; 0 for a failed trial. All moves made stay in a replay memory, from which actor and critic are trained after each round, by the
+    policy gradient with advantage r - V(s) and by regression of V(s) on r.
+
+    Texts differ in which branch epsilon names; here ``exploration`` is the probability of a random move. Left open by the papers: a
+    round begins as soon as the one before has been handed out, and a result is credited to the moves that led to
+    its configuration, whenever it comes. The memory's moves were chosen by earlier policies, so they are weighted by the ratio
+    of probabilities, now over then, cut at 2. Where walks reach nothing new, a random configuration takes the round's place.
+
+    Parameters
+    ----------
+    n_states
+        Configurations measured per round.
+    n_steps
+        T, moves per walk; 3 in the papers.
+    hidden_size
+        Units in the hidden layer that actor and critic share.
+    lr
+        Adam's step size; 0 switches learning off.
+    exploration
+        Probability of a random move; the policy chooses otherwise.
+
+    >>> from nni_tensor_tuners import SearchSpace, create_search
+    >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
+    >>> create_search("NA2C", space, seed=0).ask(1)
+    [{'X': [1024, 1, 1, 1]}]
+    """
+
+    def __init__(self, space, seed=0, n_states=6, n_steps=3, hidden_size=128, lr=1e-3, exploration=0.1):
+        super().__init__(space, seed)
+        check_integer("n_states", n_states)
+        check_integer("n_steps", n_steps)
+        check_integer("hidden_size", hidden_size)
+        check_number("lr", lr, 0, 1)
+        check_number("exploration", exploration, 0, 1)
+        self.n_states = n_states
+        self.n_steps = n_steps
+        self.exploration = exploration
+        self.memory = []  # every `Transition` made
+        self._moves = [(i, move) for i, parameter in enumerate(space.parameters) for move in range(parameter.moves)]
+        self._center = None
+        self._reached = []  # configurations of this round, not handed out yet
+        self._successors = {}  # point -> {action: point}
+        self._inputs = {}  # point -> the network's input
+        self._trained_on = 0
+        generator = np.random.default_rng(self.rng.getrandbits(64))
+        samples = [point for _ in range(SCALING_POINTS) if (point := self._random_point()) is not None]
+        raw = np.array([self._raw_input(point) for point in samples] or [[0.0]])
+        self._mean, self._scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
+        self.network = ActorCritic(raw.shape[1], hidden_size, len(self._moves), lr, generator)
+
+    def _propose(self):
+        if not self._seen:
+            self._center = self.space.starting_point(self.rng)
+            return self._center
+        while self._reached:
+            if (point := self._reached.pop(0)) not in self._seen:
+                return point
+        if self._center is not None:
+            self._train()
+            self._walk()
+        return self._reached.pop(0) if self._reached else self._random_unseen()
+
+    def _learn(self, point, fitness):
+        if self._center is None or self._center not in self.results or self.results[self._center] is None:
+            self._center = point
+        elif point == self._center:  # told again, perhaps worse
+            successes = {p: f for p, f in self.results.items() if f is not None}
+            self._center = max(successes, key=successes.get)
+        elif fitness > self.results[self._center]:
+            self._center = point
+
+    # Walking.
+
+    def _walk(self):
+        """Collect up to ``n_states`` unseen configurations, and every move on the way to them."""
+        for _ in range(MAX_WALKS):
+            state = self._center
+            for _ in range(self.n_steps):
+                successors = self._legal_successors(state)
+                if not successors:
+                    break
+                action, probability = self._choose(state, successors)
+                successor = successors[action]
+                self.memory.append(Transition(state, action, probability, successor))
+                if successor not in self._seen and successor not in self._reached:
+                    self._reached.append(successor)
+                    if len(self._reached) == self.n_states:
+                        return
+                state = successor
+
+    def _choose(self, state, successors):
+        """An action, and the probability with which it was chosen."""
+        actions = list(successors)
+        policy = self.network.forward(*self._inputs_of([state]))[0][0, actions]
+        mixed = self.exploration / len(actions) + (1 - self.exploration) * policy
+        chosen = self.rng.choices(range(len(actions)), mixed.tolist())[0]
+        return actions[chosen], float(mixed[chosen])
+
+    def _legal_successors(self, state):
+        """Action -> the legal point it leads to from ``state``."""
+        if state not in self._successors:
+            moved = {}
+            for action, (i, move) in enumerate(self._moves):
+                vertex = self.space.parameters[i].move(state[i], move)
+                if vertex is not None and self.space.is_legal(point := (*state[:i], vertex, *state[i + 1 :])):
+                    moved[action] = point
+            self._successors[state] = moved
+        return self._successors[state]
+
+    # Learning.
+
+    def _train(self):
+        """Some minibatches from the moves whose rewards are known."""
+        known = [transition for transition in self.memory if transition.successor in self.results]
+        best = max((fitness for fitness in self.results.values() if fitness is not None), default=0.0)
+        if not known or self.network.lr == 0 or len(self.results) == self._trained_on:
+            return
+        self._trained_on = len(self.results)
+        for _ in range(MINIBATCHES):
+            batch = self.rng.sample(known, min(MINIBATCH_SIZE, len(known)))
+            states, allowed = self._inputs_of([transition.state for transition in batch])
+            actions = np.array([transition.action for transition in batch])
+            rewards = np.array([self._reward(transition.successor, best) for transition in batch])
+            policy, value = self.network.forward(states, allowed)
+            now = policy[np.arange(len(batch)), actions]
+            ratios = np.minimum(now / [transition.probability for transition in batch], MAX_RATIO)
+            _, gradients = self.network.loss_and_gradients(states, allowed, actions, rewards - value, ratios, rewards)
+            self.network.step(gradients)
+
+    def _reward(self, point, best):
+        fitness = self.results[point]
+        return 0.0 if fitness is None else fitness / (abs(best) or 1.0)
+
+    def _inputs_of(self, states):
+        """The network's inputs and the allowed actions of some states."""
+        allowed = np.zeros((len(states), len(self._moves)), dtype=bool)
+        for row, state in enumerate(states):
+            allowed[row, list(self._legal_successors(state))] = True
+        return np.array([self._input(state) for state in states]), allowed
+
+    def _input(self, point):
+        if point not in self._inputs:
+            self._inputs[point] = (np.array(self._raw_input(point)) - self._mean) / self._scale
+        return self._inputs[point]
+
+    def _raw_input(self, point):
+        # Logarithms: tiles and unroll depths grow by factors.
+        numbers = (x for parameter, vertex in zip(self.space.parameters, point) for x in parameter.features(vertex))
+        return [np.copysign(np.log2(1 + abs(x)), x) for x in numbers]

@@ -1,0 +1,122 @@
+"""NoSE: an evolutionary algorithm with a k-nearest-neighbour surrogate (Gatopoulos, Lepert, Wiggers, Mariani, Tomczak)."""
+
+import heapq
+
+import numpy as np
+
+from .base import Search, check_integer, check_number
+from .variation import proportional, single_point_crossover, two_parents, uniform_mutation
+
+# How often a child that breaks a constraint or was seen before is mutated again, before it is given up.
+MAX_ATTEMPTS = 200
+
+
+class NoSE(Search):
+    """NoSE, section III: only the offspring that a k-nearest-neighbour regression thinks best are measured.
+
+    The first ``population_size`` (N) configurations are random. In each generation ``offspring_ratio`` N (M) children are made of two parents
+    drawn in proportion to fitness, by single-point crossover between parameters and uniform mutation. Their fitness is estimated by
+    the k nearest measured configurations in Canberra distance, and the best ``elite_ratio`` N (E) of them are measured. The population is
+    the N best of all.
+
+    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper. As in `OpEvo`, a generation is bred
+    as soon as the one before has been handed out.
+
+    Parameters
+    ----------
+    population_size
+        N; 100 in the paper, which tunes for an hour and some thousands of trials. That is half of a budget of 200 before
+        the first child is bred; the default 16 is for budgets of some hundreds.
+    offspring_ratio
+        M / N; 1.5 in the paper.
+    elite_ratio
+        E / N, at most M / N; 0.3 in the paper.
+    neighbours
+        k; 9 in the paper.
+    mutation_rate
+        p; 0.3 in the paper.
+
+    >>> from nni_tensor_tuners import SearchSpace, create_search
+    >>> space = SearchSpace.from_json({"unroll": {"_type": "discrete", "_value": [0, 64, 512]}})
+    >>> sorted(config["unroll"] for config in create_search("NoSE", space).ask(3))
+    [0, 64, 512]
+    """
+
+    def __init__(
+        self, space, seed=0, population_size=16, offspring_ratio=1.5, elite_ratio=0.3, neighbours=9, mutation_rate=0.3
+    ):
+        super().__init__(space, seed)
+        check_integer("population_size", population_size, 2)
+        check_number("offspring_ratio", offspring_ratio, 0.01, 100)
+        check_number("elite_ratio", elite_ratio, 0.01, offspring_ratio)
+        check_integer("neighbours", neighbours)
+        check_number("mutation_rate", mutation_rate, 0, 1)
+        self.population_size = population_size
+        self.offspring_size = max(1, round(offspring_ratio * population_size))
+        self.elite_size = max(1, round(elite_ratio * population_size))
+        self.neighbours = neighbours
+        self.mutation_rate = mutation_rate
+        self._elite = []
+
+    def _propose(self):
+        while self._elite:
+            if (point := self._elite.pop(0)) not in self._seen:
+                return point
+        if len(self._seen) >= self.population_size:
+            self._elite = self._breed()
+        return self._elite.pop(0) if self._elite else self._random_unseen()
+
+    def _breed(self):
+        """The E most promising of M children, best first."""
+        measured = ((point, fitness) for point, fitness in self.results.items() if fitness is not None)
+        population = dict(heapq.nlargest(self.population_size, measured, key=lambda item: item[1]))
+        if len(population) < 2:
+            return []
+        points, weights = list(population), proportional(population.values())
+        offspring = {}  # a dict for its order
+        for _ in range(self.offspring_size):
+            child = single_point_crossover(*two_parents(points, weights, self.rng), self.rng)
+            for _ in range(MAX_ATTEMPTS):
+                child = uniform_mutation(self.space, child, self.mutation_rate, self.rng)
+                if child not in self._seen and child not in offspring and self.space.is_legal(child):
+                    offspring[child] = None
+                    break
+        if not offspring:
+            return []
+        known = np.array([self._coordinates(point) for point in self.results])
+        values = np.array([0.0 if fitness is None else fitness for fitness in self.results.values()])
+        estimates = knn_estimate(np.array([self._coordinates(point) for point in offspring]), known, values, self.neighbours)
+        ranked = np.argsort(-estimates, kind="stable")[: self.elite_size]
+        children = list(offspring)
+        return [children[i] for i in ranked]
+
+    def _coordinates(self, point):
+        return [x for parameter, vertex in zip(self.space.parameters, point) for x in parameter.features(vertex)]
+
+
+def knn_estimate(queries, known, values, k):
+    """Distance-weighted k-nearest-neighbour regression (equations 1 to 3).
+
+    Parameters
+    ----------
+    queries, known
+        Coordinates, of shape (queries, d) and (known, d).
+    values
+        Of shape (known,).
+    k
+        How many neighbours count; all, where there are fewer.
+
+    Returns
+    -------
+    Estimates of shape (queries,). A query at distance 0 of a known point has that point's value.
+    """
+    distances = np.stack([canberra(query, known) for query in queries])
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]  # Equation (2)
+    weights = 1 / np.maximum(np.take_along_axis(distances, nearest, axis=1), 1e-12)  # Equation (1)
+    return (weights * values[nearest]).sum(axis=1) / weights.sum(axis=1)  # Equation (3)
+
+
+def canberra(x, z):
+    """Canberra distance (equation 4) of ``x``, of shape (d,), to each row of ``z``; coordinates that are both 0 count 0."""
+    total = np.abs(x) + np.abs(z)
+    return (np.abs(x - z) / np.where(total == 0, 1.0, total)).sum(axis=1)
