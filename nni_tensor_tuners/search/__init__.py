@@ -4,6 +4,7 @@ import inspect
 from difflib import get_close_matches
 
 from .base import Exhausted, Search
+from .autotvm import AutoTVM
 from .gbfs import GBFS
 from .genetic import Genetic
 from .na2c import NA2C
@@ -11,7 +12,7 @@ from .nose import NoSE
 from .opevo import OpEvo
 from .random import Random
 
-SEARCHES = {"OpEvo": OpEvo, "GBFS": GBFS, "NA2C": NA2C, "NoSE": NoSE, "Genetic": Genetic, "Random": Random}
+SEARCHES = {"OpEvo": OpEvo, "GBFS": GBFS, "NA2C": NA2C, "AutoTVM": AutoTVM, "NoSE": NoSE, "Genetic": Genetic, "Random": Random}
 
 __all__ = ["SEARCHES", "Exhausted", "Search", "arguments_of", "check_names", "create_search"]
 
