@@ -10,7 +10,7 @@ from statistics import mean, stdev
 
 import yaml
 
-from .search import SEARCHES, create_search
+from .search import create_search
 from .space import SearchSpace
 
 # Recorded times are noise below this: a configuration this close to the optimum counts as the optimum.
@@ -35,8 +35,16 @@ def parse_search(text):
         if not equals:
             raise ValueError(f"search {text!r}: expected NAME:argument=value, got {pair!r}")
         class_args[argument] = yaml.safe_load(value)
-    create_search(name, SearchSpace.from_json({"x": {"_type": "choice", "_value": [0]}}), **class_args)
+    check_search(text, name, class_args)
     return name, class_args
+
+
+def check_search(text, name, class_args):
+    """Raise ValueError, in one line that begins with ``text``, if there is no such search or argument."""
+    try:
+        create_search(name, SearchSpace.from_json({"x": {"_type": "choice", "_value": [0]}}), **class_args)
+    except ValueError as error:
+        raise ValueError(f"search {text!r}: {error}") from None
 
 
 def summarise(runs, counts):
@@ -79,17 +87,17 @@ def best_at(run, count):
     return run["best"][min(count, len(run["best"])) - 1]
 
 
-def table(rows, counts, found=True, spread=False, form=".3f"):
-    """The rows of `summarise` as text, columns aligned."""
-    names = ["search", *(f"@{count}" for count in counts), *["optimum"] * found, "failed", "s in search", "longest s"]
-    lines = [names]
+def table(rows, counts, live=False):
+    """The rows of `summarise` as text: fractions of the optimum, or, of live runs, TFLOPS with their standard deviations."""
+    columns = ["search", *(f"@{count}" for count in counts), *["optimum"] * (not live), "failed", "s in search", "longest"]
+    lines = [columns]
     for row in rows:
-        best = [
-            f"{value:{form}}" + (f" ± {deviation:{form}}" if spread else "") for value, deviation in zip(row["best"], row["spread"])
-        ]
-        optimum = [f"{row['found']:.2f}"] * found
-        lines.append([row["search"], *best, *optimum, f"{row['failed']:.1f}", f"{row['seconds']:.2f}", f"{row['longest']:.2f}"])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+        if live:
+            cells = [f"{best:.4f} ± {spread:.4f}" for best, spread in zip(row["best"], row["spread"])]
+        else:
+            cells = [*(f"{best:.3f}" for best in row["best"]), f"{row['found']:.2f}"]
+        lines.append([row["search"], *cells, f"{row['failed']:.1f}", f"{row['seconds']:.2f}", f"{row['longest']:.2f}"])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     return "\n".join(
         line[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:])) for line in lines
     )

@@ -5,9 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from . import __version__
+from . import __version__, cli_arena
+from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
 from .device import GENERIC, KINDS, find_device
-from .workloads import LAYOUTS, OPERATORS, WORKLOADS, Matmul, get_workload
+from .workloads import WORKLOADS, get_workload
 
 
 def main(argv=None):
@@ -25,7 +26,7 @@ def main(argv=None):
 def _space(args):
     from . import experiment
 
-    workload, arguments, name = _named_workload(args)
+    workload, arguments, name = named_workload(args)
     devices = list(GENERIC.values()) if args.target == "all" else [_device_or_generic(args.target)]
     if args.output:
         for path in experiment.write_folder(args.output, name, arguments, workload, devices, args.trials):
@@ -88,24 +89,9 @@ def _tune(args):
     if path.lower() in WORKLOADS:
         path = path.lower()
         folder = Path("runs") / path
-        beside = Path(__file__).resolve().parents[1] / "trials"  # of a checkout, which need not be where we are
-        write_folder(folder, path, path, get_workload(path), [find_device()], beside if beside.is_dir() else "trials")
+        write_folder(folder, path, path, get_workload(path), [find_device()], trial_scripts())
         path = folder / "opevo.yml"
     return tune(path, args.output, args.trials, args.concurrency, args.port)
-
-
-def _named_workload(args):
-    """The workload, the trial script's arguments that name it, and a name for its experiments."""
-    if args.workload in WORKLOADS:
-        return get_workload(args.workload), args.workload, args.workload
-    if args.workload not in OPERATORS:
-        allowed = ", ".join([*WORKLOADS, *OPERATORS])
-        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
-    if None in (args.n, args.k, args.m):
-        raise ValueError("matmul: give all of --n, --k and --m")
-    workload = Matmul(args.n, args.k, args.m, args.layout)
-    arguments = f"--n {args.n} --k {args.k} --m {args.m} --layout {args.layout}"
-    return workload, arguments, f"matmul-{args.layout.lower()}-{args.n}x{args.k}x{args.m}"
 
 
 def _device_or_generic(target):
@@ -116,13 +102,6 @@ def _device_or_generic(target):
         if target not in GENERIC:
             raise
         return GENERIC[target]
-
-
-def _positive(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got {text}")
-    return number
 
 
 def _parser():
@@ -136,7 +115,7 @@ def _parser():
 
     def command(name, run, summary, epilog=None):
         sub = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=run, command=name)
         return sub
 
     sub = command(
@@ -151,9 +130,9 @@ def _parser():
         help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}), for OpEvo within the limits of this very machine",
     )
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
-    sub.add_argument("--trials", type=_positive, help="number of trials, instead of the file's maxTrialNumber")
-    sub.add_argument("--concurrency", type=_positive, help="trials side by side, instead of the file's trialConcurrency")
-    sub.add_argument("--port", type=_positive, help="port of the web UI (default: the first free one from 8080)")
+    sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
+    sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
+    sub.add_argument("--port", type=positive, help="port of the web UI (default: the first free one from 8080)")
     sub.add_argument("--output", metavar="FOLDER", help="where report and kernel go (default: runs/EXPERIMENT_ID)")
 
     sub = command(
@@ -162,12 +141,8 @@ def _parser():
         "Write the search space and the constraints of a workload.",
         "examples: tensor-tuners space mm1 --target cuda      tensor-tuners space matmul --n 64 --k 64 --m 64 --output experiments/mine",
     )
-    sub.add_argument(
-        "workload", help=f"a named workload ({', '.join(WORKLOADS)}) or an operator ({', '.join(OPERATORS)}) with its shape"
-    )
-    for name, meaning in (("n", "rows of X and Z"), ("k", "columns of X, rows of Y"), ("m", "columns of Y and Z")):
-        sub.add_argument(f"--{name}", type=_positive, help=meaning)
-    sub.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
+    sub.add_argument("workload", help=WORKLOAD_HELP)
+    add_shape(sub)
     sub.add_argument(
         "--target",
         choices=["all", "auto", *KINDS],
@@ -187,7 +162,7 @@ def _parser():
     which = "an experiment's id or folder, running or finished (default: the latest)"
     sub = command("report", _report, "Show the best configurations of an experiment, and plot the best so far.")
     sub.add_argument("experiment", nargs="?", help=which)
-    sub.add_argument("--top", type=_positive, default=10, help="configurations to show (default: 10)")
+    sub.add_argument("--top", type=positive, default=10, help="configurations to show (default: 10)")
     sub.add_argument("--output", metavar="PNG", help="where the curve goes (default: EXPERIMENT_ID.png)")
 
     sub = command(
@@ -196,7 +171,9 @@ def _parser():
         "Time the best few configurations again, interleaved, in fresh processes, and write the winner's kernel.",
     )
     sub.add_argument("experiment", nargs="?", help=which)
-    sub.add_argument("--top", type=_positive, default=4, help="configurations to time again (default: 4)")
-    sub.add_argument("--rounds", type=_positive, default=3, help="times each is timed (default: 3)")
+    sub.add_argument("--top", type=positive, default=4, help="configurations to time again (default: 4)")
+    sub.add_argument("--rounds", type=positive, default=3, help="times each is timed (default: 3)")
     sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
+
+    cli_arena.add_commands(command)
     return parser

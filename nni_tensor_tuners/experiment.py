@@ -17,13 +17,18 @@ from .manager import known_experiments
 from .schedules import get_template
 from .search import check_names
 from .space import SearchSpace
-from .tuner import make_search
+from .tuner import make_search, read_histories
 
 TRIAL_SCRIPTS = {"matmul": "matmul.py"}
 
 # Search -> the name NNI knows it by and the arguments worth showing in an experiment file, with the papers' values.
 TUNERS = {
     "OpEvo": ("OpEvo", {"parents_size": 8, "offspring_size": 8, "mutate_rate": 0.5}),
+    "GBFS": ("GBFS", {"num_samples": 5}),
+    "NA2C": ("NA2C", {"n_states": 6, "n_steps": 3, "hidden_size": 128, "lr": 0.001, "exploration": 0.1}),
+    "AutoTVM": ("AutoTVM", {"batch_size": 64, "objective": "rank", "acquisition": "mean", "epsilon": 0.05}),
+    "NoSE": ("NoSE", {"population_size": 16, "neighbours": 9, "mutation_rate": 0.3}),
+    "Genetic": ("Genetic", {"population_size": 16, "elite_size": 3, "mutation_rate": 0.1}),
     "Random": ("RandomSearch", {}),
 }
 
@@ -179,23 +184,36 @@ def find_folder(experiment=None):
     return folder.resolve()
 
 
-def resolve_warm_start(folder, source):
-    """An absolute path for a warm start that is named relative to its experiment file; an experiment's id stays one.
+def resolve_sources(folder, class_args):
+    """A tuner's ``classArgs`` with absolute paths for the earlier records that ``warm_start`` and ``transfer`` name.
+
+    They may be named relative to the experiment file, which is in ``folder``.
 
     Raises
     ------
     ValueError
         If there is no such record.
     """
+    resolved = dict(class_args)
+    if "warm_start" in class_args:
+        resolved["warm_start"] = _resolve_source(folder, "warm_start", class_args["warm_start"])
+    if "transfer" in class_args:
+        sources = class_args["transfer"]
+        sources = sources if isinstance(sources, list) else [sources]
+        resolved["transfer"] = [_resolve_source(folder, "transfer", source) for source in sources]
+    return resolved
+
+
+def _resolve_source(folder, field, source):
     if not isinstance(source, str):
-        raise ValueError(f"warm_start: expected an experiment's id, its folder or its records file, got {source!r}")
+        raise ValueError(f"{field}: expected an experiment's id, its folder or its records file, got {source!r}")
     found = records.locate(folder / Path(source).expanduser())
     if found is not None:
         return str(found.resolve())
     try:
         return str(find_folder(source))
     except ValueError:
-        raise ValueError(f"warm_start: no records at {source!r}") from None
+        raise ValueError(f"{field}: no records at {source!r}") from None
 
 
 def _load_yaml(path):
@@ -276,11 +294,13 @@ def _check_tuner(folder, tuner, search_space, kind):
         chosen = find_device(class_args.get("target", "auto")).kind
         if chosen != kind:
             raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
-    if "warm_start" in class_args:
-        resolve_warm_start(folder, class_args["warm_start"])
+    class_args = resolve_sources(folder, class_args)
     for each in [kind] if kind else KINDS:
         try:
-            make_search(searches[name], search_space, class_args, each).space.sample(random.Random(0))
+            search = make_search(searches[name], search_space, class_args, each)
+            search.space.sample(random.Random(0))
+            if class_args.get("transfer"):
+                search.transfer(read_histories(class_args["transfer"], class_args.get("optimize_mode", "maximize")))
         except ValueError as error:
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 

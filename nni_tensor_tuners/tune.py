@@ -81,16 +81,33 @@ def resume(experiment_id, output=None, port=None):
     return _follow(lambda: Manager.resume(experiment_id, port or free_port()), output)
 
 
-def _follow(start, output):
-    """Start an experiment, watch it to its end, then report and export."""
-    progress = Progress()
+def run_to_end(start, progress):
+    """Start an experiment and watch it until it ends.
+
+    Parameters
+    ----------
+    start
+        Starts it and returns its `Manager`.
+    progress
+        A `Progress`.
+
+    Returns
+    -------
+    tuple
+        The manager, stopped, and what went wrong, or None.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After stopping the experiment, when interrupted.
+    """
     with _interrupts_noted() as interrupts:
         manager = start()
     try:
         progress.say(f"experiment {manager.experiment_id} started; web UI: {manager.url}")
         if interrupts:
             raise KeyboardInterrupt
-        problem = watch(manager, progress)
+        return manager, watch(manager, progress)
     except KeyboardInterrupt:
         progress.say("stopping ...")
         manager.stop()
@@ -101,6 +118,12 @@ def _follow(start, output):
         raise
     finally:
         manager.stop()
+
+
+def _follow(start, output):
+    """Start an experiment, watch it to its end, then report and export."""
+    progress = Progress()
+    manager, problem = run_to_end(start, progress)
     found = report.load(manager.folder)
     output = Path(output or Path("runs") / manager.experiment_id)
     output.mkdir(parents=True, exist_ok=True)
@@ -169,9 +192,7 @@ def _with_overrides(path, content, trials, concurrency):
         if field in content or field == "trialCodeDirectory":
             overrides[field] = str((path.parent / Path(content.get(field, ".")).expanduser()).resolve())
     class_args = content["tuner"].get("classArgs") or {}
-    if "warm_start" in class_args:
-        resolved = experiment.resolve_warm_start(path.parent, class_args["warm_start"])
-        overrides["tuner"] = {**content["tuner"], "classArgs": {**class_args, "warm_start": resolved}}
+    overrides["tuner"] = {**content["tuner"], "classArgs": experiment.resolve_sources(path.parent, class_args)}
     copy = {**content, **{field: value for field, value in overrides.items() if value is not None}}
     target = Path("runs") / f"{path.parent.name}-{path.stem}.yml"
     target.parent.mkdir(exist_ok=True)

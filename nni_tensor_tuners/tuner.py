@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from nni.runtime.tuner_command_channel import CommandType, TunerCommandChannel
@@ -20,7 +21,7 @@ from .space import SearchSpace
 _log = logging.getLogger("nni.tensor_tuners")
 
 OPTIMIZE_MODES = ("maximize", "minimize")
-TUNER_ARGS = ("optimize_mode", "constraints", "target", "warm_start")
+TUNER_ARGS = ("optimize_mode", "constraints", "target", "warm_start", "transfer")
 # A trial's last states; resuming gives the others a state of its own, ADD_RESUMED.
 ENDED = ("SUCCEEDED", "FAILED", "USER_CANCELED", "SYS_CANCELED", "EARLY_STOPPED")
 
@@ -79,6 +80,20 @@ def fitness_of(value, optimize_mode="maximize"):
     return 1 / value if optimize_mode == "minimize" else value
 
 
+def recorded_fitness(record, optimize_mode="maximize"):
+    """The fitness of a line of a records file, or None if the trial failed."""
+    metric = "tflops" if optimize_mode == "maximize" else "latency_ms"
+    return fitness_of({"default": record.get(metric), "error_code": record.get("error_code")}, optimize_mode)
+
+
+def read_histories(paths, optimize_mode="maximize"):
+    """Records of earlier experiments as `Search.transfer` takes them: a list of (configuration, fitness) for each path."""
+    return [
+        [(record["config"], recorded_fitness(record, optimize_mode)) for record in records.read(path) if "config" in record]
+        for path in map(records.locate, paths)
+    ]
+
+
 def _ends_experiment_on_error(method):
     """A method that raises ends the tuner's process. NNI would log the error and leave the experiment RUNNING for ever."""
 
@@ -117,6 +132,8 @@ class TensorTuner(Tuner):
         Integer, default 0.
     warm_start
         An earlier experiment's id, folder or records file; what it measured in this space is known from the start.
+    transfer
+        One or several such sources of other shapes or devices, for a search that learns from them (AutoTVM).
     search_args
         The search's own arguments.
     """
@@ -126,6 +143,7 @@ class TensorTuner(Tuner):
         # NNI hides the GPUs from tuners unless tunerGpuIndices is set; the constraints are for what the trials will see.
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
             del os.environ["CUDA_VISIBLE_DEVICES"]
+        _show_logs_of_searches()
         self._lock = threading.RLock()  # trial_end is called on a thread of its own
         self._name = search
         self._class_args = class_args  # checked once the search space is there, when an error can end the experiment
@@ -146,6 +164,9 @@ class TensorTuner(Tuner):
     def update_search_space(self, search_space):
         before = self._search
         self._search = make_search(self._name, search_space, self._class_args)
+        if transfer := self._class_args.get("transfer"):
+            sources = transfer if isinstance(transfer, list) else [transfer]
+            self._search.transfer(read_histories([self._locate("transfer", str(s)) for s in sources], self._mode))
         if before is not None:
             self._exhausted = False
             for point, fitness in before.results.items():
@@ -162,9 +183,11 @@ class TensorTuner(Tuner):
     @_ends_experiment_on_error
     def generate_multiple_parameters(self, parameter_id_list, st_callback=None, **_):
         self._serve = st_callback
+        start = time.perf_counter()
         configs = self._propose(len(parameter_id_list))
+        seconds = (time.perf_counter() - start) / max(len(configs), 1)
         for parameter_id, config in zip(parameter_id_list, configs):
-            self._hand_out(parameter_id, config)
+            self._hand_out(parameter_id, config, seconds)
         self._waiting += parameter_id_list[len(configs) :]
         self._end_if_exhausted()
         return configs
@@ -219,10 +242,10 @@ class TensorTuner(Tuner):
                 self._exhausted = True
         return configs
 
-    def _hand_out(self, parameter_id, config):
+    def _hand_out(self, parameter_id, config, seconds):
         self._configs[parameter_id] = config
         self._running.add(parameter_id)
-        self._note(event="ask", parameter_id=parameter_id, parameters=config)
+        self._note(event="ask", parameter_id=parameter_id, parameters=config, seconds=round(seconds, 6))
 
     def _trial_is_over(self, parameter_id):
         self._running.discard(parameter_id)
@@ -231,10 +254,12 @@ class TensorTuner(Tuner):
 
     def _serve_waiting(self):
         """NNI never asks again for a parameter that it did not get: it is sent once there is one."""
+        start = time.perf_counter()
         while self._waiting and (configs := self._propose(1)):
             waiting = self._waiting.pop(0)
-            self._hand_out(waiting, configs[0])
+            self._hand_out(waiting, configs[0], time.perf_counter() - start)
             self._serve(waiting, configs[0])
+            start = time.perf_counter()
 
     def _end_if_exhausted(self):
         if self._exhausted and not self._running and not self._ending:
@@ -311,19 +336,30 @@ class TensorTuner(Tuner):
 
     def _warm_start(self, source):
         """Tell the search what an earlier experiment measured; ValueError if there is no such record."""
-        found = records.locate(source)
-        if found is None and self._folder is not None:  # experiments' folders stand side by side, named by their ids
-            found = records.locate(self._folder.parent / source)
-        if found is None:
-            raise ValueError(f"warm_start: no records at {source!r}; give an experiment's id, its folder or its records file")
+        found = self._locate("warm_start", source)
         for record in records.read(found):
             if "config" in record:
                 self._tell(record["config"], self._recorded_fitness(record))
         _log.info("warm start: %d results from %s", len(self._search.results), found)
 
+    def _locate(self, field, source):
+        found = records.locate(source)
+        if found is None and self._folder is not None:  # experiments' folders stand side by side, named by their ids
+            found = records.locate(self._folder.parent / source)
+        if found is None:
+            raise ValueError(f"{field}: no records at {source!r}; give an experiment's id, its folder or its records file")
+        return found
+
     def _recorded_fitness(self, record):
-        metric = "tflops" if self._mode == "maximize" else "latency_ms"
-        return fitness_of({"default": record.get(metric), "error_code": record.get("error_code")}, self._mode)
+        return recorded_fitness(record, self._mode)
+
+
+def _show_logs_of_searches():
+    """Send what searches log to where NNI logs: ``log/dispatcher.log`` in the experiment's folder."""
+    ours, nnis = logging.getLogger(__package__), logging.getLogger("nni")
+    ours.setLevel(logging.INFO)
+    for handler in nnis.handlers:
+        ours.addHandler(handler)  # once, however often it is called
 
 
 def _tell_manager(error):

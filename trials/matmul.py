@@ -5,7 +5,8 @@ import argparse
 import sys
 
 from nni_tensor_tuners import trial
-from nni_tensor_tuners.workloads import LAYOUTS, Matmul, get_workload
+from nni_tensor_tuners.arguments import add_shape
+from nni_tensor_tuners.workloads import Matmul, get_workload
 
 
 def main():
@@ -14,9 +15,7 @@ def main():
         epilog="examples: matmul.py mm1    matmul.py --n 512 --k 1024 --m 1024 --layout NT --target cpu",
     )
     parser.add_argument("workload", nargs="?", help="a workload of the OpEvo paper: mm1, mm2, mm3")
-    for name, meaning in (("n", "rows of X and Z"), ("k", "columns of X, rows of Y"), ("m", "columns of Y and Z")):
-        parser.add_argument(f"--{name}", type=int, help=meaning)
-    parser.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
+    add_shape(parser)
     trial.add_arguments(parser)
     args = parser.parse_args()
     shape = (args.n, args.k, args.m)

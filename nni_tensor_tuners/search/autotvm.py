@@ -9,7 +9,7 @@ import numpy as np
 
 from ..space import Factor
 from .base import Search, check_choice, check_integer, check_number
-from .cost_model import CostModel
+from .cost_model import CostModel, one_thread
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class AutoTVM(Search):
         steps=500,
         epsilon=0.05,
         candidates=2,
-        diversity=0.1,
+        diversity=0.5,
     ):
         super().__init__(space, seed)
         check_integer("batch_size", batch_size)
@@ -91,6 +91,7 @@ class AutoTVM(Search):
         self.candidates = candidates
         self.diversity = diversity
         self.model_seconds = []  # one entry per batch: fitting and annealing
+        one_thread()  # loads XGBoost now, while nobody waits for a proposal
         self._generator = np.random.default_rng(self.rng.getrandbits(64))
         self._global = None  # a model of what was measured elsewhere
         self._states = []  # of the chains

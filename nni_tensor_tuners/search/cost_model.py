@@ -53,11 +53,12 @@ class CostModel:
 
     def predict(self, features):
         """Scores, higher is better: mean and standard deviation over the ensemble, each of shape (n,)."""
-        scores = np.array([booster.inplace_predict(features, base_margin=np.zeros(len(features))) for booster in self._boosters])
+        with one_thread():
+            scores = np.array([booster.inplace_predict(features) for booster in self._boosters])
         return scores.mean(axis=0), scores.std(axis=0)
 
     def _train(self, features, labels, groups, offset):
-        import xgboost  # 1 s to load, and not needed before there are results
+        import xgboost
 
         rank = {
             "objective": "rank:pairwise",
@@ -69,8 +70,17 @@ class CostModel:
             **TREES,
             **(rank if self.objective == "rank" else {"objective": "reg:squarederror"}),
             "seed": int(self.generator.integers(2**31)),
-            "nthread": 1,  # some hundreds of rows: more threads only wait for each other
+            "nthread": 1,
             "verbosity": 0,
         }
-        data = xgboost.DMatrix(features, labels, base_margin=offset, qid=groups if self.objective == "rank" else None)
-        return xgboost.train(settings, data, ROUNDS)
+        with one_thread():
+            data = xgboost.DMatrix(features, labels, base_margin=offset, qid=groups if self.objective == "rank" else None)
+            return xgboost.train(settings, data, ROUNDS)
+
+
+def one_thread():
+    """A context in which XGBoost uses one thread: with some hundreds of rows, more only wait for each other, and two processes
+    that each use all cores take ten times as long."""
+    import xgboost  # takes a second, so not before a search that needs it is made
+
+    return xgboost.config_context(nthread=1)

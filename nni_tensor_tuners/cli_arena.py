@@ -1,0 +1,198 @@
+"""The commands that compare searches: replay, compare, sensitivity."""
+
+import time
+from pathlib import Path
+
+from . import arena
+from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
+from .device import KINDS, find_device, usable_cores
+from .search import SEARCHES
+from .tune import Progress
+from .workloads import OPERATORS, WORKLOADS
+
+# What figures 7 and 8 of the OpEvo paper vary, around the paper's q = 0.5 and lambda = 8; their values cannot be read off the text.
+RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
+PARENTS = (2, 4, 8, 16, 32)
+
+
+def add_commands(command):
+    """Add the three commands to a parser.
+
+    Parameters
+    ----------
+    command
+        Called with a command's name, the function that runs it, its summary and what stands below its help; returns its parser.
+    """
+    sub = command(
+        "replay",
+        _replay,
+        "Replay searches on recorded landscapes; print a table, write a CSV file and the convergence figure.",
+        "examples: tensor-tuners replay landscapes --searches OpEvo AutoTVM:batch_size=16    tensor-tuners replay A100.json.gz",
+    )
+    sub.add_argument("sources", nargs="+", metavar="LANDSCAPE", help=_LANDSCAPE_HELP)
+    _add_searches(sub)
+    _add_replay(sub)
+
+    sub = command(
+        "compare",
+        _compare,
+        "Compare searches live on a workload, in turns, by the same measuring code; print a table, write figures.",
+        "Every trial is recorded in the output folder as it ends, and the same command goes on where it was interrupted. The "
+        "records can be replayed.",
+    )
+    sub.add_argument("workload", help=WORKLOAD_HELP)
+    _add_searches(sub)
+    _add_live(sub)
+
+    sub = command(
+        "sensitivity",
+        _sensitivity,
+        "How much OpEvo's mutation rate q and parents size lambda matter (figures 7 and 8 of its paper).",
+        "examples: tensor-tuners sensitivity landscapes    tensor-tuners sensitivity mm1 --trials 128 --seeds 5",
+    )
+    sub.add_argument("sources", nargs="+", metavar="SOURCE", help=f"landscapes to replay: {_LANDSCAPE_HELP}; or, live, {WORKLOAD_HELP}")
+    sub.add_argument("--q", type=float, nargs="+", default=RATES, help=f"mutation rates (default: {_listed(RATES)})")
+    sub.add_argument("--parents", type=positive, nargs="+", default=PARENTS, help=f"parents sizes (default: {_listed(PARENTS)})")
+    _add_replay(sub)
+    _add_live(sub, shared=False)
+
+
+_LANDSCAPE_HELP = (
+    "a folder with a MANIFEST.json or one of its CSV files, a Kernel Tuner cache (.json, .json.gz), or an experiment's records"
+)
+
+
+def _add_searches(sub):
+    sub.add_argument(
+        "--searches",
+        nargs="+",
+        default=list(SEARCHES),
+        metavar="SEARCH",
+        help=f"NAME or NAME:argument=value:... (default: {_listed(SEARCHES)})",
+    )
+
+
+def _add_replay(sub):
+    sub.add_argument("--trials", type=positive, help="trials of a run (default: 200; live 128)")
+    sub.add_argument("--seeds", type=positive, help="runs of each search (default: 20; live 5)")
+    sub.add_argument("--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)")
+    sub.add_argument("--jobs", type=positive, help="replays side by side (default: the usable cores)")
+    sub.add_argument("--output", metavar="FOLDER", help="where table and figures go (default: runs/COMMAND...)")
+
+
+def _add_live(sub, shared=True):
+    if shared:
+        sub.add_argument("--trials", type=positive, help="trials of a run (default: 128)")
+        sub.add_argument("--seeds", type=positive, help="runs of each search (default: 5)")
+        sub.add_argument(
+            "--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)"
+        )
+        sub.add_argument("--output", metavar="FOLDER", help="where records and figures go (default: runs/compare-WORKLOAD)")
+    add_shape(sub)
+    sub.add_argument("--target", choices=["auto", *KINDS], default="auto", help="device to run on (default: auto)")
+    sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
+    sub.add_argument("--scripts", metavar="FOLDER", help="the trial scripts, for --nni (default: this checkout's)")
+
+
+def _replay(args):
+    searches = {text: arena.parse_search(text) for text in args.searches}
+    _replay_and_report(args, searches, {"convergence.png": list(searches)})
+
+
+def _compare(args):
+    searches = {text: arena.parse_search(text) for text in args.searches}
+    _compare_and_report(args, searches, {"trials.png": list(searches)})
+
+
+def _sensitivity(args):
+    base = {"mutate_rate": 0.5, "parents_size": 8}  # in both figures
+    searches, figures = {}, {}
+    for symbol, argument, values in (("q", "mutate_rate", args.q), ("lambda", "parents_size", args.parents)):
+        for value in values:
+            label = "q=0.5, lambda=8" if value == base[argument] else f"{symbol}={value:g}"
+            searches[label] = ("OpEvo", {**base, argument: value})
+            figures.setdefault(f"{argument}.png", []).append(label)
+    for label, (_, class_args) in searches.items():
+        arena.check_search(label, "OpEvo", class_args)
+    args.workload = args.sources[0]
+    live = len(args.sources) == 1 and args.workload in (*WORKLOADS, *OPERATORS)
+    (_compare_and_report if live else _replay_and_report)(args, searches, figures)
+
+
+def _replay_and_report(args, searches, figures):
+    from .replay import replay_all
+
+    output = _output_folder(args.output or f"runs/{args.command}")
+    trials, seeds = args.trials or 200, args.seeds or 20
+    progress, start = Progress(), time.monotonic()
+
+    def done(run, ended, total):
+        left = (time.monotonic() - start) / ended * (total - ended)
+        progress.show(f"{_bar(ended / total)} {ended}/{total} runs, {left:.0f} s left; {run['search']} on {run['where']}")
+
+    runs = replay_all(args.sources, searches, seeds, trials, args.jobs or usable_cores(), done)
+    if not runs:
+        raise ValueError("interrupted before a run had ended")
+    places = list(dict.fromkeys(run["where"] for run in runs))
+    counts = args.at or _counts(trials)
+    if len(places) > 1:
+        for where in places:
+            rows = arena.summarise([run for run in runs if run["where"] == where], counts)
+            progress.say(f"{where}\n{arena.table(rows, counts)}\n")
+    what = places[0] if len(places) == 1 else f"mean of {len(places)} landscapes"
+    title = f"{what}, {seeds} seeds, {trials} trials"
+    progress.say(f"{title}; fraction of the optimum\n{arena.table(arena.summarise(runs, counts), counts)}")
+    arena.write_csv(runs, output / "runs.csv")
+    for name, labels in figures.items():
+        shown = [run for run in runs if run["search"] in labels]
+        arena.plot(shown, output / name, title, "best so far / optimum", start=max(1, trials // 20))
+    progress.say(f"written to {output}: {_listed(['runs.csv', *figures])}")
+
+
+def _compare_and_report(args, searches, figures):
+    from . import compare
+
+    workload, arguments, name = named_workload(args)
+    device = find_device(args.target)
+    output = _output_folder(args.output or f"runs/{args.command}-{name}")
+    trials, seeds = args.trials or 128, args.seeds or 5
+    progress = Progress()
+    if args.nni:
+        code = trial_scripts(args.scripts)
+        runs = compare.compare_on_nni(name, arguments, workload, device, searches, seeds, trials, output, code, progress)
+    else:
+        runs = compare.compare(workload, device, searches, seeds, trials, output, progress.show)
+    if not runs:
+        raise ValueError("interrupted before a trial had ended")
+    runs = [{"where": name, **run} for run in runs]
+    counts = args.at or _counts(trials)
+    rows = arena.summarise(runs, counts)
+    title = f"{name} on {device.name}, {seeds} seeds, {trials} trials"
+    progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
+    progress.say(arena.table(rows, counts, live=True))
+    arena.write_csv(runs, output / "runs.csv")
+    for figure, labels in figures.items():
+        shown = [run for run in runs if run["search"] in labels]
+        arena.plot(shown, output / figure, title, "best TFLOPS")
+        arena.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
+    written = ["runs.csv", *figures, *(f"clock-{figure}" for figure in figures)]
+    progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
+
+
+def _counts(trials):
+    """Where a table looks at the runs: after an eighth, a quarter, half and all of the trials."""
+    return sorted({max(1, trials // part) for part in (8, 4, 2, 1)})
+
+
+def _bar(fraction, width=20):
+    return f"[{'#' * round(fraction * width):.<{width}}]"
+
+
+def _listed(things):
+    return ", ".join(map(str, things))
+
+
+def _output_folder(path):
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
