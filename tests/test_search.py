@@ -14,6 +14,13 @@ from nni_tensor_tuners.workloads import get_workload
 
 MM1 = {name: {"_type": "factor", "_value": value} for name, value in {"X": [512, 4], "Y": [1024, 4], "K": [1024, 3]}.items()}
 TARGET = {"X": [8, 2, 8, 4], "Y": [16, 1, 16, 4], "K": [128, 4, 2]}
+# Small enough for models and generations to come into play within a few dozen trials.
+SMALL = {
+    "AutoTVM": {"batch_size": 4, "chains": 8, "steps": 20},
+    "NA2C": {"hidden_size": 8},
+    "NoSE": {"population_size": 4},
+    "Genetic": {"population_size": 4},
+}
 
 
 def distance(config):
@@ -41,7 +48,7 @@ def test_every_search_proposes_every_legal_configuration_exactly_once(name, json
     space = SearchSpace.from_json(json_space, constraints)
     everything = product(*([p.unrank(i) for i in range(p.size)] for p in space.parameters))
     legal = {point for point in everything if space.is_legal(point)}
-    search = create_search(name, space, seed=seed)
+    search = create_search(name, space, seed=seed, **SMALL.get(name, {}))
     proposed, outstanding = [], []
     with pytest.raises(Exhausted):
         while True:
@@ -59,8 +66,8 @@ def test_every_search_proposes_every_legal_configuration_exactly_once(name, json
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_same_seed_gives_the_same_search(name):
     def history(seed):
-        search, configs = create_search(name, SearchSpace.from_json(MM1), seed=seed), []
-        for _ in range(10):
+        search, configs = create_search(name, SearchSpace.from_json(MM1), seed=seed, **SMALL.get(name, {})), []
+        for _ in range(15):
             for config in search.ask(4):
                 configs.append(config)
                 search.tell(config, planted(config))
@@ -191,21 +198,43 @@ def test_a_result_stands_against_a_failure_told_later():
     assert search.parents == [(config, 2.0)]
 
 
-def test_opevo_goes_on_when_everything_fails():
-    space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [64, 3]}})
-    search, proposed = create_search("OpEvo", space), 0
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("n", [1, 3])
+def test_every_search_goes_on_when_everything_fails(name, n):
+    # Also when the last outstanding trial is one that fails: nothing is left to wait for, and there must be a proposal.
+    space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [360, 3]}})
+    search, proposed = create_search(name, space, **SMALL.get(name, {})), 0
     with pytest.raises(Exhausted):
         while True:
-            for config in search.ask(3):
+            for config in search.ask(n):
                 proposed += 1
                 search.tell(config, None)
     assert proposed == space.size
 
 
-def test_opevo_proposes_while_results_are_outstanding():
-    search = create_search("OpEvo", SearchSpace.from_json(MM1), seed=0)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_proposes_while_results_are_outstanding(name):
+    search = create_search(name, SearchSpace.from_json(MM1), seed=0, **SMALL.get(name, {}))
     proposed = [str(config) for _ in range(40) for config in search.ask(1)]  # nothing is ever told
     assert len(set(proposed)) == 40
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_no_search_lists_the_values_of_a_huge_parameter(name):
+    # 2^40 in 6 parts has 1,221,759 values, three of them 10^18 configurations.
+    json_space = {letter: {"_type": "factor", "_value": [2**40, 6]} for letter in "XYZ"}
+    search = create_search(name, SearchSpace.from_json(json_space), **SMALL.get(name, {}))
+    for i in range(20):
+        (config,) = search.ask(1)
+        assert all(isinstance(factor, int) for factors in config.values() for factor in factors)
+        assert all(math.prod(factors) == 2**40 for factors in config.values())
+        search.tell(config, 1.0 + i)
+
+
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "AutoTVM"])
+def test_only_autotvm_takes_a_transfer(name):
+    with pytest.raises(ValueError, match=f"{name} takes no transfer"):
+        create_search(name, SearchSpace.from_json(MM1)).transfer([[(TARGET, 1.0)]])
 
 
 def test_opevo_finds_a_planted_optimum_that_random_search_does_not():
@@ -232,13 +261,22 @@ def test_the_paper_s_workloads():
 @pytest.mark.parametrize(
     "name, class_args, message",
     [
-        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: OpEvo, Random"),
+        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, Random"),
         ("OpEvo", {"parent_size": 8}, "OpEvo has no argument 'parent_size'; did you mean 'parents_size'"),
         ("Random", {"mutate_rate": 0.5}, "Random has no argument 'mutate_rate'; allowed: none"),
         ("OpEvo", {"parents_size": 0}, "parents_size must be an integer >= 1, got 0"),
         ("OpEvo", {"offspring_size": 2.5}, "offspring_size must be an integer >= 1, got 2.5"),
         ("OpEvo", {"mutate_rate": 1}, "mutate_rate must be a number between 0 and 1, both excluded, got 1"),
         ("OpEvo", {"mutate_rate": "high"}, "mutate_rate must be a number"),
+        ("GBFS", {"num_samples": 0}, "num_samples must be an integer >= 1, got 0"),
+        ("NA2C", {"hidden_size": 0}, "hidden_size must be an integer >= 1, got 0"),
+        ("NA2C", {"lr": -1}, "lr must be a number from 0 to 1, got -1"),
+        ("AutoTVM", {"objective": "ranking"}, "objective must be one of rank, regression, got 'ranking'"),
+        ("AutoTVM", {"acquisition": "pi"}, "acquisition must be one of mean, ei, ucb, got 'pi'"),
+        ("AutoTVM", {"epsilon": True}, "epsilon must be a number from 0 to 1, got True"),
+        ("NoSE", {"population_size": 1}, "population_size must be an integer >= 2, got 1"),
+        ("NoSE", {"elite_ratio": 2}, "elite_ratio must be a number from 0.01 to 1.5, got 2"),
+        ("Genetic", {"mutation_rate": 1.5}, "mutation_rate must be a number from 0 to 1, got 1.5"),
         ("Random", {"seed": "x"}, "seed must be an integer, got 'x'"),
     ],
 )
