@@ -90,6 +90,13 @@ def _add_live(sub, shared=True):
         sub.add_argument("--output", metavar="FOLDER", help="where records and figures go (default: runs/compare-WORKLOAD)")
     add_shape(sub)
     sub.add_argument("--target", choices=["auto", *KINDS], default="auto", help="device to run on (default: auto)")
+    sub.add_argument(
+        "--constraint",
+        action="append",
+        default=[],
+        metavar="EXPRESSION",
+        help="search only configurations that satisfy this too, such as 'X[1] == 1'; may be given again",
+    )
     sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
     sub.add_argument("--scripts", metavar="FOLDER", help="the trial scripts, for --nni (default: this checkout's)")
 
@@ -157,11 +164,11 @@ def _compare_and_report(args, searches, figures):
     output = _output_folder(args.output or f"runs/{args.command}-{name}")
     trials, seeds = args.trials or 128, args.seeds or 5
     progress = Progress()
+    what = (workload, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
-        code = trial_scripts(args.scripts)
-        runs = compare.compare_on_nni(name, arguments, workload, device, searches, seeds, trials, output, code, progress)
+        runs = compare.compare_on_nni(name, arguments, *what, trial_scripts(args.scripts), progress)
     else:
-        runs = compare.compare(workload, device, searches, seeds, trials, output, progress.show)
+        runs = compare.compare(*what, progress.show)
     if not runs:
         raise ValueError("interrupted before a trial had ended")
     runs = [{"where": name, **run} for run in runs]

@@ -21,15 +21,17 @@ class LiveRun:
     ----------
     label, name, class_args, seed
         What it is called, and the search as for `create_search`.
-    workload, device
-        What is measured, and where.
+    workload, device, constraints
+        What is measured, and where; constraints beyond the device's.
     recorded
         Records of its trials so far, in order, when it goes on after an interruption.
     """
 
-    def __init__(self, label, name, class_args, seed, workload, device, recorded):
+    def __init__(self, label, name, class_args, seed, workload, device, constraints, recorded):
         template = get_template(workload, device.kind)
-        space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
+        space = SearchSpace.from_json(
+            template.search_space(workload), [*template.constraints(workload, device), *constraints]
+        )
         start = time.perf_counter()
         self._search = create_search(name, space, seed=seed, **class_args)
         self._spent = time.perf_counter() - start  # in the search, since the last record
@@ -92,7 +94,7 @@ def extend(run, record, clock):
     run["clock"].append(clock)
 
 
-def compare(workload, device, searches, seeds, trials, output, say):
+def compare(workload, device, constraints, searches, seeds, trials, output, say):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -100,8 +102,8 @@ def compare(workload, device, searches, seeds, trials, output, say):
 
     Parameters
     ----------
-    workload, device
-        What is measured, and where.
+    workload, device, constraints
+        What is measured, and where; constraints beyond the device's.
     searches
         label -> (name, class_args).
     seeds, trials
@@ -122,7 +124,7 @@ def compare(workload, device, searches, seeds, trials, output, say):
     for seed in range(seeds):
         for label, (name, class_args) in searches.items():
             recorded = [record for record in found if (record.get("search"), record.get("seed")) == (label, seed)]
-            lives.append(LiveRun(label, name, class_args, seed, workload, device, recorded))
+            lives.append(LiveRun(label, name, class_args, seed, workload, device, constraints, recorded))
     start, measured, total = time.monotonic(), 0, trials * len(lives) - min(len(found), trials * len(lives))
     try:
         for trial in range(trials):
@@ -140,14 +142,14 @@ def compare(workload, device, searches, seeds, trials, output, say):
     return [live.run for live in sorted(lives, key=lambda live: list(searches).index(live.run["search"])) if live.run["best"]]
 
 
-def compare_on_nni(name, arguments, workload, device, searches, seeds, trials, output, code, progress):
+def compare_on_nni(name, arguments, workload, device, constraints, searches, seeds, trials, output, code, progress):
     """Run every search and seed as an NNI experiment of its own, one after the other.
 
     Parameters
     ----------
     name, arguments
         The experiments' name, and the trial script's arguments that name the workload.
-    workload, device, searches, seeds, trials, output
+    workload, device, constraints, searches, seeds, trials, output
         As for `compare`.
     code
         The folder of the trial scripts.
@@ -164,7 +166,10 @@ def compare_on_nni(name, arguments, workload, device, searches, seeds, trials, o
     try:
         for seed in range(seeds):
             for label, (search, class_args) in searches.items():
-                path = _experiment_file(name, arguments, workload, device, (label, search, class_args), seed, trials, output, code)
+                folder = Path(output) / "nni" / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
+                experiment.write_folder(folder, name, arguments, workload, [device], code)
+                path = folder / f"{search.lower()}.yml"
+                _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials)
                 started = time.time()
                 manager, problem = tune.run_to_end(lambda path=path: Manager.create(path, free_port()), progress)
                 if problem:
@@ -175,17 +180,14 @@ def compare_on_nni(name, arguments, workload, device, searches, seeds, trials, o
     return sorted(runs, key=lambda run: list(searches).index(run["search"]))
 
 
-def _experiment_file(name, arguments, workload, device, search, seed, trials, output, code):
-    label, registered, class_args = search
-    folder = Path(output) / "nni" / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
-    experiment.write_folder(folder, name, arguments, workload, [device], code)
-    path = folder / f"{registered.lower()}.yml"
+def _specialise(path, class_args, kind, constraints, trials):
+    """Give a written experiment file the arguments, constraints and number of trials of this comparison."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    content["tuner"]["classArgs"].update(class_args, seed=seed)
-    content.update(maxTrialNumber=trials)
+    content["tuner"]["classArgs"].update(class_args)
+    content["tuner"]["classArgs"]["constraints"][kind] += constraints
+    content["maxTrialNumber"] = trials
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     experiment.check(path)
-    return path
 
 
 def _nni_run(folder, started):

@@ -19,6 +19,7 @@ from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.tune import _with_overrides
 
 ROOT = Path(__file__).parents[1]
+RECORDS = next((ROOT / "benchmarks" / "landscapes").glob("*.jsonl.gz"))
 EXPERIMENT = {
     "searchSpace": {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))},
     "trialCommand": "python3 matmul.py --n 32 --k 32 --m 32 --target cpu",
@@ -61,13 +62,15 @@ def with_tuner(**class_args):
         (with_parameter({"_type": "factor", "_value": [64, 4]}), "parameter 'X': the trial's template has"),
         (with_tuner(parent_size=8), "OpEvo has no argument 'parent_size'; did you mean 'parents_size'?"),
         (with_tuner(warm_start="nowhere"), "warm_start: no records at 'nowhere'"),
+        (with_tuner(transfer=["nowhere"]), "transfer: no records at 'nowhere'"),
+        (with_tuner(transfer=str(RECORDS)), "OpEvo takes no transfer"),
         (with_tuner(space=1), "OpEvo has no argument 'space'"),
         (with_tuner(optimize_mode="max"), "optimize_mode must be one of maximize, minimize"),
         (with_tuner(constraints=["X[9] < 2"]), "constraint 'X[9] < 2': cannot be evaluated"),
         (with_tuner(constraints=["X[0] > 32"]), "no configuration satisfies the constraints"),
         ({"tuner": {"name": "Random"}}, "ours is RandomSearch"),
-        ({"tuner": {"name": "TPE"}}, "tuner name: expected one of OpEvo, RandomSearch, got 'TPE'"),
-        ({"tuner": {"className": "mine.Tuner"}}, "tuner name: expected one of OpEvo, RandomSearch, got None"),
+        ({"tuner": {"name": "TPE"}}, "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got 'TPE'"),
+        ({"tuner": {"className": "mine.Tuner"}}, "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got None"),
         ({"tuner": "OpEvo"}, "tuner: expected a name and classArgs, got 'OpEvo'"),
         ({"tuner": {"name": "OpEvo", "classArgs": [1]}}, "classArgs: expected arguments by name, got [1]"),
         ({"trialCommand": 5}, "trialCommand: expected a command, got 5"),

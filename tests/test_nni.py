@@ -12,6 +12,7 @@ import yaml
 
 from nni_tensor_tuners import manager as managers
 from nni_tensor_tuners import records, report
+from nni_tensor_tuners.experiment import TUNERS
 from nni_tensor_tuners.manager import Manager, free_port
 
 TESTS = Path(__file__).parent
@@ -22,7 +23,7 @@ SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts 
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered():
-    assert managers.register() == ["OpEvo", "RandomSearch"]
+    assert managers.register() == [registered for registered, _ in TUNERS.values()]
 
 
 @pytest.fixture
@@ -241,3 +242,15 @@ def test_warm_start_of_a_new_experiment(experiment, tmp_path):
     manager = experiment("python3 plain.py", space, code=TESTS / "trials", concurrency=2, warm_start=str(earlier))
     assert ended(manager) == "DONE"
     assert sorted(entry["parameters"]["i"] for entry in journal(manager, "ask")) == [4, 5]
+
+
+@pytest.mark.parametrize("search", TUNERS)
+def test_every_search_exhausts_a_small_space_once_under_its_registered_name(experiment, search):
+    space = {"i": {"_type": "randint", "_value": [0, 6]}, "kind": {"_type": "choice", "_value": ["good", "dies"]}}
+    more = {"AutoTVM": {"batch_size": 4}, "NoSE": {"population_size": 3}, "Genetic": {"population_size": 3}}.get(search, {})
+    manager = experiment("python3 plain.py", space, tuner=TUNERS[search][0], code=TESTS / "trials", **more)
+    assert ended(manager) == "DONE"
+    asked = [(entry["parameters"]["i"], entry["parameters"]["kind"]) for entry in journal(manager, "ask")]
+    assert sorted(asked) == [(i, kind) for i in range(6) for kind in ("dies", "good")]
+    if search == "AutoTVM":
+        assert "cost model of" in (manager.folder / "log" / "dispatcher.log").read_text()

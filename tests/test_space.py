@@ -84,6 +84,38 @@ PARAMETERS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "parameter",
+    [Factor("X", 360, 3), Permutation("o", ["i", "j", "k", "l"]), Discrete("u", [64, 0, 512]), Choice("c", [0, 1, 2])],
+    ids=lambda parameter: type(parameter).__name__,
+)
+def test_moves_are_the_edges_and_each_means_the_same_everywhere(parameter):
+    vertices = [parameter.unrank(index) for index in range(parameter.size)]
+    for vertex in vertices:
+        moved = [parameter.move(vertex, index) for index in range(parameter.moves)]
+        led_to = [other for other in moved if other is not None]
+        assert sorted(led_to) == sorted(parameter.neighbours(vertex)) and len(set(led_to)) == len(led_to)
+    # A move that leads somewhere undoes one that led here.
+    assert all(vertex in parameter.neighbours(other) for vertex in vertices for other in parameter.neighbours(vertex))
+    assert len({tuple(parameter.features(vertex)) for vertex in vertices}) == parameter.size
+
+
+def test_the_origin_transforms_nothing():
+    space = SearchSpace.from_json(
+        {
+            "X": {"_type": "factor", "_value": [12, 3]},
+            "o": {"_type": "permutation", "_value": ["k", "j"]},
+            "u": {"_type": "discrete", "_value": [64, 0]},
+            "c": {"_type": "choice", "_value": ["plain", "fancy"]},
+        }
+    )
+    assert space.config(space.starting_point(random.Random(0))) == {"X": [12, 1, 1], "o": ["k", "j"], "u": 0, "c": "plain"}
+
+
+def test_no_legal_configuration_means_no_start():
+    assert SearchSpace.from_json({"X": {"_type": "factor", "_value": [12, 2]}}, ["X[0] > 12"]).starting_point(random.Random(0)) is None
+
+
 def power_series(parameter, start, q, terms=400):
     """The walk's distribution summed step by step (OpEvo equation 4), without the matrix inverse under test."""
     probability, total = {start: 1.0}, Counter()

@@ -2,8 +2,10 @@ import json
 import math
 
 import pytest
+from test_search import SMALL
 
 from nni_tensor_tuners import SearchSpace, create_search, records, report
+from nni_tensor_tuners.search import SEARCHES
 from nni_tensor_tuners.tuner import TensorTuner, fitness_of, make_search
 
 SPACE = {"X": {"_type": "factor", "_value": [64, 3]}, "u": {"_type": "discrete", "_value": [0, 16, 64]}}
@@ -17,8 +19,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def started(space=SPACE, **class_args):
-    tuner = TensorTuner("OpEvo", **class_args)
+def started(space=SPACE, search="OpEvo", **class_args):
+    tuner = TensorTuner(search, **class_args)
     tuner.update_search_space(space)
     return tuner
 
@@ -56,9 +58,10 @@ def test_minimise_is_strictly_decreasing_and_positive():
     assert fitness_of(0, "minimize") is None and fitness_of(-1, "minimize") is None and fitness_of(math.inf, "minimize") is None
 
 
-def test_minimise_and_maximise_are_the_same_search_on_mirrored_objectives(folder):
+@pytest.mark.parametrize("search", SEARCHES)
+def test_minimise_and_maximise_are_the_same_search_on_mirrored_objectives(folder, search):
     def history(mode, metric):
-        tuner, configs = started(optimize_mode=mode), []
+        tuner, configs = started(search=search, optimize_mode=mode, **SMALL.get(search, {})), []
         for i in range(60):
             (config,) = tuner.generate_multiple_parameters([i])
             configs.append(config)
@@ -173,6 +176,17 @@ def test_warm_start_from_an_earlier_record(folder, tmp_path):
     assert len(told(tuner)) == 20
     assert [fitness for _, fitness in tuner._search.parents] == [19.0, 18.0, 17.0, 15.0, 14.0, 13.0, 11.0, 10.0]
     assert not any(config in configs for config in tuner.generate_multiple_parameters(list(range(8))))
+
+
+def test_transfer_from_another_shape(folder, tmp_path):
+    other = tmp_path / "other.jsonl"
+    for exponent in range(8):  # of a loop twice as long; long inner tiles are good
+        config = {"X": [2 ** (7 - exponent), 1, 2**exponent], "u": 16}
+        records.append(other, {"config": config, "error_code": 0, "tflops": 2.0**exponent})
+    records.append(other, {"config": {"X": [128, 1, 1], "u": 0}, "error_code": 4})
+    tuner = started(search="AutoTVM", transfer=str(other), epsilon=0, diversity=0, candidates=1, batch_size=4)
+    assert told(tuner) == {}  # nothing of it is a result of this space
+    assert all(config["X"][2] >= 16 for config in tuner.generate_multiple_parameters([0, 1, 2, 3]))
 
 
 def test_records_cut_short_lose_one_line_only(tmp_path):

@@ -1,0 +1,260 @@
+"""Replaying, comparing live, and the sensitivity study."""
+
+import csv
+import gzip
+import json
+import random
+import re
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from nni_tensor_tuners import SearchSpace, compare, landscape, records
+from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.device import find_device
+from nni_tensor_tuners.replay import replay
+from nni_tensor_tuners.workloads import Matmul, to_dict
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared" / "landscapes"
+OURS = ROOT / "benchmarks" / "landscapes"
+TILES = {"_type": "factor", "_value": [24, 3]}
+
+
+def write_landscape(folder, name="planted", failing=lambda tile, unroll: False):
+    """A recording of 90 configurations; the best takes 1 ms."""
+    params = {"tile": TILES, "unroll": [0, 16, 64], "fixed": [7]}
+    manifest = folder / landscape.MANIFEST
+    entries = json.loads(manifest.read_text()) if manifest.exists() else {}
+    manifest.write_text(json.dumps({**entries, name: {"params": params}}))
+    space = SearchSpace.from_json({"tile": TILES})
+    with gzip.open(folder / f"{name}.csv.gz", "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["tile", "unroll", "fixed", "time_ms", "std_ms", "status"])
+        for (tile,) in space.points(random.Random(0)):
+            for unroll in params["unroll"]:
+                if failing(tile, unroll):
+                    writer.writerow([json.dumps(tile), unroll, 7, "", "", "runtime_failed"])
+                else:
+                    writer.writerow([json.dumps(tile), unroll, 7, 1 + abs(tile[1] - 6) + abs(unroll - 16) / 16, 0.01, "ok"])
+    return folder
+
+
+def numbers_of(line):
+    return [float(number) for number in re.findall(r"(?<![\w@])\d+\.\d+", line)]
+
+
+def test_a_recording_is_a_space_of_its_own(tmp_path):
+    write_landscape(tmp_path, failing=lambda tile, unroll: tile[2] == 24)
+    (recording,) = landscape.load(tmp_path)
+    assert recording.name == "planted" and recording.optimum == 1.0
+    assert recording.space.names == ["tile", "unroll"]  # what has one value is nothing to search
+    assert len(recording.fitness) == 90 and sum(fitness is None for fitness in recording.fitness.values()) == 3
+    assert recording.fitness[(2, 6, 2), 16] == 1.0 and recording.fitness[(1, 1, 24), 16] is None
+    assert sorted(recording.space.points(random.Random(0))) == sorted(recording.fitness)
+    assert not recording.space.contains({"tile": [2, 6, 2], "unroll": 32})
+    assert landscape.load(tmp_path / "planted.csv.gz")[0].fitness == recording.fitness
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_kernel_tuner_cache_files_are_read_as_they_are(tmp_path, zipped):
+    entries = [("8,a", 8, "a", 2.0), ("16,a", 16, "a", 0.5), ("8,b", 8, "b", "InvalidConfig"), ("16,b", 16, "b", 1e20)]
+    cache = {
+        "device_name": "GPU",
+        "kernel_name": "k",
+        "tune_params_keys": ["block", "method"],
+        "tune_params": {"block": [8, 16, 32], "method": ["a", "b"]},
+        "objective": "time",
+        "cache": {key: {"block": block, "method": method, "time": time} for key, block, method, time in entries},
+    }
+    path = tmp_path / ("A100.json.gz" if zipped else "A100.json")
+    text = json.dumps(cache).encode()
+    path.write_bytes(gzip.compress(text) if zipped else text)
+    (recording,) = landscape.load(path)
+    assert recording.name == "A100" and recording.optimum == 2.0
+    assert recording.fitness == {(8, 0): 0.5, (16, 0): 2.0, (8, 1): None, (16, 1): None}
+
+
+def test_t4_results_files(tmp_path):
+    def result(block, time, invalidity="correct"):
+        measurements = [{"name": "energy", "value": 3.0}, {"name": "time", "value": time, "unit": "ms"}]
+        return {"configuration": {"block": block}, "invalidity": invalidity, "measurements": measurements}
+
+    results = [result(8, 4.0), result(16, 1.0), result(32, 0.1, "runtime")]
+    (tmp_path / "W6600_T4.json").write_text(json.dumps({"results": results}))
+    (recording,) = landscape.load(tmp_path / "W6600_T4.json")
+    assert recording.fitness == {(8,): 0.25, (16,): 1.0, (32,): None}
+
+
+def test_an_experiment_s_records_are_a_landscape(tmp_path):
+    configs = [{"X": [1, 1, x, 32 // x], "Y": [1, 1, 1, 32], "K": [32, 1, 1]} for x in (1, 2, 4)]
+    place = {"workload": to_dict(Matmul(32, 32, 32)), "device": {"kind": "cpu", "name": "here"}}
+    for config, tflops in [(configs[0], 1.0), (configs[1], 2.0), (configs[1], 4.0), (configs[1], 9.0)]:
+        records.append(tmp_path / records.RECORDS, {"config": config, "error_code": 0, "tflops": tflops, **place})
+    records.append(tmp_path / records.RECORDS, {"config": configs[2], "error_code": 5, **place})
+    (recording,) = landscape.load(tmp_path)
+    assert recording.name == tmp_path.name
+    assert sorted(recording.fitness.values(), key=str) == [1.0, 4.0, None]  # the median of what was measured thrice
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.json", "{}", "neither a Kernel Tuner cache nor T4 results"),
+        ("a.json", "{", "Expecting property name"),
+        ("a.json.gz", "{}", "Not a gzipped file"),
+        ("a.json", '{"cache": {}}', "not the expected layout (KeyError: 'tune_params_keys')"),
+        ("MANIFEST.json", '{"a": {"params": {"x": [1, 2]}}}', "there is no a.csv.gz"),
+        ("records.jsonl", '{"config": {}}', "expected records of one workload on one kind of device, found 0"),
+        ("a.txt", "", "expected a folder with a MANIFEST.json, a CSV, a Kernel Tuner cache or an experiment's records"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(tmp_path, capsys, name, content, message):
+    (tmp_path / name).write_text(content)
+    source = tmp_path if name in ("MANIFEST.json", "records.jsonl") else tmp_path / name
+    source = source if name != "a.txt" else tmp_path
+    assert main(["replay", str(source), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and str(tmp_path) in error
+
+
+def test_failed_trials_count_as_trials(tmp_path):
+    write_landscape(tmp_path, failing=lambda tile, unroll: unroll == 0)
+    (recording,) = landscape.load(tmp_path)
+    run = replay(recording, "Random", {}, 0, 1000)
+    assert (len(run["best"]), run["failed"]) == (90, 30)  # until the space is exhausted
+    assert run["best"] == sorted(run["best"]) and run["best"][-1] == 1.0
+    assert replay(recording, "OpEvo", {}, 3, 40)["best"] == replay(recording, "OpEvo", {}, 3, 40)["best"]
+
+
+def test_replay_prints_a_table_and_writes_csv_and_figure(tmp_path, capsys):
+    write_landscape(tmp_path, "one")
+    write_landscape(tmp_path, "two", failing=lambda tile, unroll: tile[0] == 1)
+    searches = ["OpEvo", "OpEvo:parents_size=2:mutate_rate=0.3", "Random"]
+    options = ["--seeds", "6", "--trials", "40", "--at", "10", "40", "--output", str(tmp_path / "out")]
+    assert main(["replay", str(tmp_path), *options, "--searches", *searches]) == 0
+    printed = capsys.readouterr().out
+    blocks = {block.splitlines()[0]: block.splitlines()[1:] for block in printed.split("\n\n")}
+    last = next(block for title, block in blocks.items() if "mean of 2 landscapes, 6 seeds, 40 trials" in "\n".join([title, *block]))
+    with open(tmp_path / "out" / "runs.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 3 * 6
+    for search in searches:
+        own = [row for row in rows if row["search"] == search]
+        line = numbers_of(next(line for line in last if line.startswith(search + " "))[len(search) :])
+        assert line[0] == pytest.approx(mean(float(row["best_10"]) for row in own), abs=6e-4)
+        assert line[1] == pytest.approx(mean(float(row["best_40"]) for row in own), abs=6e-4)
+        assert line[2] == pytest.approx(mean(float(row["best_40"]) >= 0.999 for row in own), abs=6e-3)
+        assert line[3] == pytest.approx(mean(int(row["failed"]) for row in own), abs=0.06)
+    assert (tmp_path / "out" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_number_of_jobs_changes_nothing(tmp_path):
+    write_landscape(tmp_path)
+    curves = []
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        assert main(["replay", str(tmp_path), "--seeds", "3", "--trials", "30", "--jobs", jobs, "--output", str(out)]) == 0
+        with open(out / "runs.csv", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            curves.append([{k: v for k, v in row.items() if k not in ("seconds", "longest")} for row in rows])
+    assert curves[0] == curves[1] and len(curves[0]) == 7 * 3
+
+
+def test_sensitivity_on_a_landscape(tmp_path, capsys):
+    write_landscape(tmp_path)
+    options = ["--q", "0.2", "0.5", "--parents", "2", "8", "--seeds", "2", "--trials", "30", "--output", str(tmp_path / "out")]
+    assert main(["sensitivity", str(tmp_path), *options]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n{label} " in printed for label in ("q=0.2", "q=0.5, lambda=8", "lambda=2"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"runs.csv", "mutate_rate.png", "parents_size.png"}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["replay", "nowhere"], "landscape nowhere: expected a folder"),
+        (["replay", "x.json", "--searches", "OpEvoo"], "search 'OpEvoo': unknown search 'OpEvoo'; allowed: OpEvo, GBFS"),
+        (["replay", "x.json", "--searches", "OpEvo:q"], "search 'OpEvo:q': expected NAME:argument=value, got 'q'"),
+        (["replay", "x.json", "--searches", "OpEvo:parent_size=3"], "did you mean 'parents_size'"),
+        (["compare", "mm9"], "unknown operator or workload 'mm9'"),
+        (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
+        (["sensitivity", "x.json", "--q", "1.5"], "search 'q=1.5': mutate_rate must be a number between 0 and 1"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+SMALL = ["matmul", "--n", "32", "--k", "32", "--m", "32", "--target", "cpu"]
+
+
+def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path, capsys):
+    command = ["compare", *SMALL, "--searches", "OpEvo", "Random", "--seeds", "2", "--trials", "3", "--output", str(tmp_path)]
+    assert main(command) == 0
+    first, file = capsys.readouterr().out, tmp_path / records.RECORDS
+    found = records.read(file)
+    assert [record["trial"] for record in found] == [1] * 4 + [2] * 4 + [3] * 4
+    assert {(record["search"], record["seed"]) for record in found} == {(s, i) for s in ("OpEvo", "Random") for i in (0, 1)}
+    assert all(record["error_code"] == 0 and record["trial_seconds"] > 0 for record in found)
+    best = mean(max(r["tflops"] for r in found if (r["search"], r["seed"]) == ("Random", i)) for i in (0, 1))
+    assert f"{best:.4f} ±" in next(line for line in first.splitlines() if line.startswith("Random"))
+    for name in ("runs.csv", "trials.png", "clock-trials.png"):
+        assert (tmp_path / name).stat().st_size > 0
+
+    kept = file.read_text().splitlines()[:7]
+    file.write_text("\n".join(kept) + "\n")  # as if it had been killed after the seventh trial
+    assert main(command) == 0
+    again = records.read(file)
+    assert file.read_text().splitlines()[:7] == kept
+    key = ("search", "seed", "trial")
+    assert [[record[k] for k in key] for record in again] == [[record[k] for k in key] for record in found]
+
+    assert main(["replay", str(tmp_path), "--seeds", "2", "--trials", "5", "--output", str(tmp_path / "replay")]) == 0
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[4:]) + "\n")  # the first trials are missing: not what these searches propose
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "holds the records of another comparison" in capsys.readouterr().err
+
+
+def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
+    device = find_device("cpu")
+    runs = compare.compare(Matmul(2, 2, 2), device, ["X[3] == 1"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None)
+    space = len(records.read(tmp_path / records.RECORDS))
+    assert len(runs[0]["best"]) == runs[0]["failed"] == space < 100 and set(runs[0]["best"]) == {0.0}
+
+
+def test_compare_through_nni(tmp_path, capsys):
+    command = ["compare", *SMALL, "--nni", "--constraint", "K[0] == 2", "--searches", "NA2C:n_states=2", "Random", "--seeds", "1", "--trials", "4"]
+    assert main([*command, "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("web UI: http://127.0.0.1") == 2
+    with open(tmp_path / "runs.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["search"] for row in rows] == ["NA2C:n_states=2", "Random"]
+    assert all(float(row["best_4"]) > 0 and float(row["seconds"]) > 0 for row in rows)
+    written = (tmp_path / "nni" / "NA2C-n-states-2-0" / "na2c.yml").read_text()
+    assert "K[0] == 2" in written and "n_states: 2" in written and "maxTrialNumber: 4" in written
+
+
+def test_the_project_s_own_landscape(tmp_path, capsys):
+    (recording,) = landscape.load(next(OURS.glob("*.jsonl.gz")))
+    assert len(recording.fitness) > 300
+    assert main(["replay", str(next(OURS.glob("*.jsonl.gz"))), "--searches", "OpEvo", "Random", "--output", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("OpEvo", "Random"))]
+    assert numbers_of(lines[0])[1] > numbers_of(lines[1])[1]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public recordings (../shared/landscapes) are not on this machine; not ours to ship")
+def test_on_the_shared_landscapes_every_search_beats_random(tmp_path, capsys):
+    sources = [str(SHARED / f"{name}.csv.gz") for name in ("gemm4096__P100", "convolution_milo__A4000", "pnpoly__RTX_2080_Ti")]
+    assert main(["replay", *sources, "--seeds", "8", "--output", str(tmp_path)]) == 0
+    last = capsys.readouterr().out.split("mean of 3 landscapes")[1].splitlines()
+    at_200 = {line.split()[0]: numbers_of(line)[3] for line in last[2:9]}
+    assert len(at_200) == 7 and all(value > at_200["Random"] for name, value in at_200.items() if name != "Random")
