@@ -49,6 +49,8 @@ class LiveRun:
         try:
             (config,) = self._search.ask(1)
         except Exhausted:
+            if done == 0:
+                raise ValueError("constraints: no configuration satisfies them") from None
             self.over = True
             return None
         self._spent += time.perf_counter() - start

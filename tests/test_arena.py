@@ -180,6 +180,7 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
         (["replay", "x.json", "--searches", "OpEvo:parent_size=3"], "did you mean 'parents_size'"),
         (["compare", "mm9"], "unknown operator or workload 'mm9'"),
         (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
+        (["compare", "mm1", "--constraint", "X[0] > 512"], "constraints: no configuration satisfies them"),
         (["sensitivity", "x.json", "--q", "1.5"], "search 'q=1.5': mutate_rate must be a number between 0 and 1"),
     ],
 )
@@ -225,7 +226,7 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
     device = find_device("cpu")
-    runs = compare.compare(Matmul(2, 2, 2), device, ["X[3] == 1"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None)
+    runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None)
     space = len(records.read(tmp_path / records.RECORDS))
     assert len(runs[0]["best"]) == runs[0]["failed"] == space < 100 and set(runs[0]["best"]) == {0.0}
 
