@@ -99,7 +99,8 @@ def table(rows, counts, live=False):
         lines.append([row["search"], *cells, f"{row['failed']:.1f}", f"{row['seconds']:.2f}", f"{row['longest']:.2f}"])
     widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     return "\n".join(
-        line[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:])) for line in lines
+        line[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))
+        for line in lines
     )
 
 
@@ -146,7 +147,13 @@ def plot_clock(runs, path, title, ylabel):
     for number, search in enumerate(dict.fromkeys(run["search"] for run in runs)):
         for i, run in enumerate(run for run in runs if run["search"] == search):
             axes.step(
-                run["clock"], run["best"], where="post", color=_color(number), alpha=0.7, linewidth=1, label=None if i else search
+                run["clock"],
+                run["best"],
+                where="post",
+                color=_color(number),
+                alpha=0.7,
+                linewidth=1,
+                label=None if i else search,
             )
     axes.set(xlabel="seconds", ylabel=ylabel, title=title, xlim=(0, None), ylim=(0, None))
     _finish(figure, axes, path)

@@ -50,9 +50,13 @@ def add_commands(command):
         "How much OpEvo's mutation rate q and parents size lambda matter (figures 7 and 8 of its paper).",
         "examples: tensor-tuners sensitivity landscapes    tensor-tuners sensitivity mm1 --trials 128 --seeds 5",
     )
-    sub.add_argument("sources", nargs="+", metavar="SOURCE", help=f"landscapes to replay: {_LANDSCAPE_HELP}; or, live, {WORKLOAD_HELP}")
+    sub.add_argument(
+        "sources", nargs="+", metavar="SOURCE", help=f"landscapes to replay: {_LANDSCAPE_HELP}; or, live, {WORKLOAD_HELP}"
+    )
     sub.add_argument("--q", type=float, nargs="+", default=RATES, help=f"mutation rates (default: {_listed(RATES)})")
-    sub.add_argument("--parents", type=positive, nargs="+", default=PARENTS, help=f"parents sizes (default: {_listed(PARENTS)})")
+    sub.add_argument(
+        "--parents", type=positive, nargs="+", default=PARENTS, help=f"parents sizes (default: {_listed(PARENTS)})"
+    )
     _add_replay(sub)
     _add_live(sub, shared=False)
 
@@ -75,7 +79,9 @@ def _add_searches(sub):
 def _add_replay(sub):
     sub.add_argument("--trials", type=positive, help="trials of a run (default: 200; live 128)")
     sub.add_argument("--seeds", type=positive, help="runs of each search (default: 20; live 5)")
-    sub.add_argument("--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)")
+    sub.add_argument(
+        "--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)"
+    )
     sub.add_argument("--jobs", type=positive, help="replays side by side (default: the usable cores)")
     sub.add_argument("--output", metavar="FOLDER", help="where table and figures go (default: runs/COMMAND...)")
 

@@ -29,9 +29,7 @@ class LiveRun:
 
     def __init__(self, label, name, class_args, seed, workload, device, constraints, recorded):
         template = get_template(workload, device.kind)
-        space = SearchSpace.from_json(
-            template.search_space(workload), [*template.constraints(workload, device), *constraints]
-        )
+        space = SearchSpace.from_json(template.search_space(workload), [*template.constraints(workload, device), *constraints])
         start = time.perf_counter()
         self._search = create_search(name, space, seed=seed, **class_args)
         self._spent = time.perf_counter() - start  # in the search, since the last record

@@ -136,7 +136,9 @@ def test_replay_prints_a_table_and_writes_csv_and_figure(tmp_path, capsys):
     assert main(["replay", str(tmp_path), *options, "--searches", *searches]) == 0
     printed = capsys.readouterr().out
     blocks = {block.splitlines()[0]: block.splitlines()[1:] for block in printed.split("\n\n")}
-    last = next(block for title, block in blocks.items() if "mean of 2 landscapes, 6 seeds, 40 trials" in "\n".join([title, *block]))
+    last = next(
+        block for title, block in blocks.items() if "mean of 2 landscapes, 6 seeds, 40 trials" in "\n".join([title, *block])
+    )
     with open(tmp_path / "out" / "runs.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 3 * 6
@@ -226,13 +228,28 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
     device = find_device("cpu")
-    runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None)
+    runs = compare.compare(
+        Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None
+    )
     space = len(records.read(tmp_path / records.RECORDS))
     assert len(runs[0]["best"]) == runs[0]["failed"] == space < 100 and set(runs[0]["best"]) == {0.0}
 
 
 def test_compare_through_nni(tmp_path, capsys):
-    command = ["compare", *SMALL, "--nni", "--constraint", "K[0] == 2", "--searches", "NA2C:n_states=2", "Random", "--seeds", "1", "--trials", "4"]
+    command = [
+        "compare",
+        *SMALL,
+        "--nni",
+        "--constraint",
+        "K[0] == 2",
+        "--searches",
+        "NA2C:n_states=2",
+        "Random",
+        "--seeds",
+        "1",
+        "--trials",
+        "4",
+    ]
     assert main([*command, "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert printed.count("web UI: http://127.0.0.1") == 2
@@ -252,7 +269,9 @@ def test_the_project_s_own_landscape(tmp_path, capsys):
     assert numbers_of(lines[0])[1] > numbers_of(lines[1])[1]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the public recordings (../shared/landscapes) are not on this machine; not ours to ship")
+@pytest.mark.skipif(
+    not SHARED.is_dir(), reason="the public recordings (../shared/landscapes) are not on this machine; not ours to ship"
+)
 def test_on_the_shared_landscapes_every_search_beats_random(tmp_path, capsys):
     sources = [str(SHARED / f"{name}.csv.gz") for name in ("gemm4096__P100", "convolution_milo__A4000", "pnpoly__RTX_2080_Ti")]
     assert main(["replay", *sources, "--seeds", "8", "--output", str(tmp_path)]) == 0

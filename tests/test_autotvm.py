@@ -112,7 +112,9 @@ def test_the_chosen_batch_maximises_equation_3_as_greedily_as_defined():
 
     picked = search._pick(found, 4)
     for n in range(1, 5):
-        assert objective(picked[:n]) == pytest.approx(max(objective([*picked[: n - 1], p]) for p in found if p not in picked[: n - 1]))
+        assert objective(picked[:n]) == pytest.approx(
+            max(objective([*picked[: n - 1], p]) for p in found if p not in picked[: n - 1])
+        )
     best = max(objective(batch) for batch in combinations(found, 4))
     assert objective(picked) >= (1 - 1 / math.e) * best
 

@@ -69,8 +69,14 @@ def with_tuner(**class_args):
         (with_tuner(constraints=["X[9] < 2"]), "constraint 'X[9] < 2': cannot be evaluated"),
         (with_tuner(constraints=["X[0] > 32"]), "no configuration satisfies the constraints"),
         ({"tuner": {"name": "Random"}}, "ours is RandomSearch"),
-        ({"tuner": {"name": "TPE"}}, "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got 'TPE'"),
-        ({"tuner": {"className": "mine.Tuner"}}, "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got None"),
+        (
+            {"tuner": {"name": "TPE"}},
+            "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got 'TPE'",
+        ),
+        (
+            {"tuner": {"className": "mine.Tuner"}},
+            "tuner name: expected one of OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, RandomSearch, got None",
+        ),
         ({"tuner": "OpEvo"}, "tuner: expected a name and classArgs, got 'OpEvo'"),
         ({"tuner": {"name": "OpEvo", "classArgs": [1]}}, "classArgs: expected arguments by name, got [1]"),
         ({"trialCommand": 5}, "trialCommand: expected a command, got 5"),

@@ -113,7 +113,10 @@ def test_the_origin_transforms_nothing():
 
 
 def test_no_legal_configuration_means_no_start():
-    assert SearchSpace.from_json({"X": {"_type": "factor", "_value": [12, 2]}}, ["X[0] > 12"]).starting_point(random.Random(0)) is None
+    assert (
+        SearchSpace.from_json({"X": {"_type": "factor", "_value": [12, 2]}}, ["X[0] > 12"]).starting_point(random.Random(0))
+        is None
+    )
 
 
 def power_series(parameter, start, q, terms=400):

@@ -69,9 +69,7 @@ class ActorCritic:
         log_policy = np.log(np.where(policy > 0, policy, 1.0))
         entropy = -(policy * log_policy).sum(axis=1)
         error = rewards - value
-        loss = np.mean(
-            -ratios * advantages * np.log(taken) + self.VALUE_WEIGHT * error**2 - self.ENTROPY_WEIGHT * entropy
-        )
+        loss = np.mean(-ratios * advantages * np.log(taken) + self.VALUE_WEIGHT * error**2 - self.ENTROPY_WEIGHT * entropy)
 
         # d(-log pi_a)/d logits = pi - onehot(a);  d(-H)/d logits = pi * (log pi + H)
         chosen = np.zeros_like(policy)
