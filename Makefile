@@ -6,7 +6,11 @@ VENV ?= .venv
 WORKLOAD ?= mm1
 TRIALS ?= 64
 
-.PHONY: tune test bench clean
+# What `make replay` replays: ours; or a folder of recordings.
+LANDSCAPES ?= $(wildcard benchmarks/landscapes/*)
+SEEDS ?= 20
+
+.PHONY: tune test bench replay clean
 
 tune: $(VENV)/installed
 	@$(VENV)/bin/tensor-tuners register
@@ -17,6 +21,9 @@ test: $(VENV)/installed-tests
 
 bench: $(VENV)/installed
 	$(VENV)/bin/python benchmarks/proposal_time.py
+
+replay: $(VENV)/installed
+	$(VENV)/bin/tensor-tuners replay $(LANDSCAPES) --seeds $(SEEDS)
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	@echo "installing into $(VENV); this takes a minute or two"

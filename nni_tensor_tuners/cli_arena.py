@@ -143,9 +143,11 @@ def _replay_and_report(args, searches, figures):
         left = (time.monotonic() - start) / ended * (total - ended)
         progress.show(f"{_bar(ended / total)} {ended}/{total} runs, {left:.0f} s left; {run['search']} on {run['where']}")
 
-    runs = replay_all(args.sources, searches, seeds, trials, args.jobs or usable_cores(), done)
+    runs, total = replay_all(args.sources, searches, seeds, trials, args.jobs or usable_cores(), done)
     if not runs:
         raise ValueError("interrupted before a run had ended")
+    if len(runs) < total:
+        progress.say(f"interrupted: {len(runs)} of {total} runs had ended")
     places = list(dict.fromkeys(run["where"] for run in runs))
     counts = args.at or _counts(trials)
     if len(places) > 1:
@@ -174,7 +176,7 @@ def _compare_and_report(args, searches, figures):
     if args.nni:
         runs = compare.compare_on_nni(name, arguments, *what, trial_scripts(args.scripts), progress)
     else:
-        runs = compare.compare(*what, progress.show)
+        runs = compare.compare(*what, progress)
     if not runs:
         raise ValueError("interrupted before a trial had ended")
     runs = [{"where": name, **run} for run in runs]

@@ -94,7 +94,7 @@ def extend(run, record, clock):
     run["clock"].append(clock)
 
 
-def compare(workload, device, constraints, searches, seeds, trials, output, say):
+def compare(workload, device, constraints, searches, seeds, trials, output, progress):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -110,8 +110,8 @@ def compare(workload, device, constraints, searches, seeds, trials, output, say)
         How many.
     output
         A folder that exists.
-    say
-        Called with a line of progress after each trial.
+    progress
+        A `tune.Progress`.
 
     Returns
     -------
@@ -136,9 +136,9 @@ def compare(workload, device, constraints, searches, seeds, trials, output, say)
                     measured += 1
                     left = (time.monotonic() - start) / measured * (total - measured)
                     best = max(each.run["best"][-1] for each in lives if each.run["best"])
-                    say(f"trial {trial + 1}/{trials} of each, best {best:.4g} TFLOPS, {left:.0f} s left")
+                    progress.show(f"trial {trial + 1}/{trials} of each, best {best:.4g} TFLOPS, {left:.0f} s left")
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on from here")
+        progress.say("interrupted; the same command goes on from here")
     return [live.run for live in sorted(lives, key=lambda live: list(searches).index(live.run["search"])) if live.run["best"]]
 
 

@@ -63,11 +63,12 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
 
     Returns
     -------
-    list
-        The runs, by landscape, search and seed. Interrupted, it returns those that have ended, and raises nothing.
+    tuple
+        The runs, by landscape, search and seed, and how many there should be. Interrupted, it returns the runs that have ended,
+        and raises nothing.
     """
     names = [(source, recording.name) for source in sources for recording in _load(source)]
-    # Longest first within a landscape would be better balanced; seed by seed keeps every search equally far when interrupted.
+    # Seed by seed, so that every search has got equally far when it is interrupted.
     work = [(source, where, label, seed) for seed in range(seeds) for source, where in names for label in searches]
     runs = {}
     with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
@@ -83,7 +84,7 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
     order = {label: i for i, label in enumerate(searches)}
-    return [runs[key] for key in sorted(runs, key=lambda key: (names.index(key[:2]), order[key[2]], key[3]))]
+    return [runs[key] for key in sorted(runs, key=lambda key: (names.index(key[:2]), order[key[2]], key[3]))], len(work)
 
 
 def _replay_one(source, where, name, class_args, seed, trials):

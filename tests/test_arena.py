@@ -5,6 +5,9 @@ import gzip
 import json
 import random
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from statistics import mean
 
@@ -14,6 +17,7 @@ from nni_tensor_tuners import SearchSpace, compare, landscape, records
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.device import find_device
 from nni_tensor_tuners.replay import replay
+from nni_tensor_tuners.tune import Progress
 from nni_tensor_tuners.workloads import Matmul, to_dict
 
 ROOT = Path(__file__).parents[1]
@@ -162,6 +166,19 @@ def test_the_number_of_jobs_changes_nothing(tmp_path):
             rows = csv.DictReader(file)
             curves.append([{k: v for k, v in row.items() if k not in ("seconds", "longest")} for row in rows])
     assert curves[0] == curves[1] and len(curves[0]) == 7 * 3
+
+
+def test_ctrl_c_keeps_the_runs_that_have_ended(tmp_path):
+    write_landscape(tmp_path)
+    command = [sys.executable, "-m", "nni_tensor_tuners", "replay", str(tmp_path), "--seeds", "5000", "--output", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()  # the first run has ended
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and errors == ""
+    ended = int(re.search(r"interrupted: (\d+) of 35000 runs had ended", printed).group(1))
+    with open(tmp_path / "runs.csv", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == ended >= 1
 
 
 def test_sensitivity_on_a_landscape(tmp_path, capsys):
