@@ -245,9 +245,7 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
     device = find_device("cpu")
-    runs = compare.compare(
-        Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, lambda line: None
-    )
+    runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, Progress())
     space = len(records.read(tmp_path / records.RECORDS))
     assert len(runs[0]["best"]) == runs[0]["failed"] == space < 100 and set(runs[0]["best"]) == {0.0}
 
