@@ -1,8 +1,8 @@
 """Comparing searches: naming them, and turning their runs into a table, a CSV file and figures.
 
 A *run* is one search with one seed on one landscape or workload, as plain data: ``where`` (the landscape's or workload's name),
-``search`` (as it was named), ``seed``, ``best`` (best so far after each trial), ``failed`` (trials), ``seconds`` (inside the search, in
-all) and ``longest`` (of its calls); live runs also have ``clock`` (seconds since the start after each trial).
+``search`` (as it was named), ``seed``, ``best`` (best so far after each trial), ``failed`` (trials), ``seconds`` (inside the
+search, in all) and ``longest`` (of its calls); live runs also have ``clock`` (seconds since the start after each trial).
 """
 
 import csv
@@ -60,8 +60,9 @@ def summarise(runs, counts):
     Returns
     -------
     list of dict
-        ``search``, ``runs``, ``best`` and ``spread`` (lists along ``counts``; mean, and standard deviation over runs), ``found`` (fraction of
-        runs that came within 0.1 % of the value 1), ``failed`` (mean number of trials), ``seconds`` (mean), ``longest`` (maximum).
+        ``search``, ``runs``, ``best`` and ``spread`` (lists along ``counts``; mean, and standard deviation over runs),
+        ``found`` (fraction of runs that came within 0.1 % of the value 1), ``failed`` (mean number of trials), ``seconds``
+        (mean), ``longest`` (maximum).
     """
     rows = []
     for search in dict.fromkeys(run["search"] for run in runs):
@@ -117,7 +118,7 @@ def write_csv(runs, path):
 
 
 def plot(runs, path, title, ylabel, start=1):
-    """Write the convergence figure as PNG: the mean of the best so far over the trials, its standard deviation over seeds shaded.
+    """Write the convergence figure as PNG: mean of the best so far over the trials, its standard deviation over seeds shaded.
 
     Several landscapes are averaged first, seed by seed.
     """

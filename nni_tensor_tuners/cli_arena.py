@@ -10,7 +10,7 @@ from .search import SEARCHES
 from .tune import Progress
 from .workloads import OPERATORS, WORKLOADS
 
-# What figures 7 and 8 of the OpEvo paper vary, around the paper's q = 0.5 and lambda = 8; their values cannot be read off the text.
+# What figures 7 and 8 of the OpEvo paper vary, around its q = 0.5 and lambda = 8; the text does not give their other values.
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 PARENTS = (2, 4, 8, 16, 32)
 

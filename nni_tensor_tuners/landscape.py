@@ -77,8 +77,9 @@ def load(path):
     Parameters
     ----------
     path
-        A folder with a ``MANIFEST.json`` (parameters of each landscape; the rows are in ``NAME.csv.gz`` beside it) or one
-        of its CSV files; a Kernel Tuner cache file or T4 results file, as JSON; an experiment's folder or records file. Files may be gzipped.
+        A folder with a ``MANIFEST.json`` (parameters of each landscape; the rows are in ``NAME.csv.gz`` beside it) or one of
+        its CSV files; a Kernel Tuner cache file or T4 results file, as JSON; an experiment's folder or records file. Files may
+        be gzipped.
 
     Returns
     -------
@@ -119,7 +120,8 @@ def load(path):
 def _landscape(name, search_space, rows):
     """A landscape from NNI search-space JSON and (configuration, fitness or None) pairs.
 
-    Parameters with a single value are left out: there is nothing to search. A configuration measured more than once has the median.
+    Parameters with a single value are left out: there is nothing to search. A configuration measured more than once has the
+    median.
     """
     space = SearchSpace.from_json(search_space)
     live = [parameter for parameter in space.parameters if parameter.size > 1]

@@ -50,9 +50,9 @@ class ActorCritic:
     def loss_and_gradients(self, states, allowed, actions, advantages, ratios, rewards):
         """The loss, a number, and its gradient for every weight.
 
-        The loss is the mean over n transitions of
-        ``- ratio * advantage * log pi(a|s) + VALUE_WEIGHT * (reward - V(s))^2 - ENTROPY_WEIGHT * H(pi(.|s))``, in which advantage
-        and ratio are constants: nothing flows into the critic through the advantage.
+        The loss is the mean over n transitions of ``- ratio * advantage * log pi(a|s) + VALUE_WEIGHT * (reward - V(s))^2 -
+        ENTROPY_WEIGHT * H(pi(.|s))``, in which advantage and ratio are constants: nothing flows into the critic through the
+        advantage.
 
         Parameters
         ----------

@@ -24,14 +24,15 @@ CONFIDENCE = 1.0
 class AutoTVM(Search):
     """The search of AutoTVM, Algorithm 1: batches that a cost model and simulated annealing choose.
 
-    The first ``batch_size`` configurations are random. Then, whenever a batch has been handed out, boosted trees are
-    trained on all results; ``chains`` Markov chains, which go on where they stopped last time, anneal over the model's scores; of the
-    best candidates a diverse batch is chosen greedily (equation 3), and a fraction ``epsilon`` of it is random.
+    The first ``batch_size`` configurations are random. Then, whenever a batch has been handed out, boosted trees are trained on
+    all results; ``chains`` Markov chains, which go on where they stopped last time, anneal over the model's scores; of the best
+    candidates a diverse batch is chosen greedily (equation 3), and a fraction ``epsilon`` of it is random.
 
     A step of a chain gives one parameter another of its values. The model sees each parameter's numbers, and for factor
-    parameters also the products of the inner factors (the extents of the tiles), which trees cannot multiply together themselves. Failed
-    trials are labelled as the worst. A batch is chosen from the results there are when the one before has been handed out.
-    The log says how long fitting and annealing took; on a space of three factor parameters some tenths of a second per batch.
+    parameters also the products of the inner factors (the extents of the tiles), which trees cannot multiply together
+    themselves. Failed trials are labelled as the worst. A batch is chosen from the results there are when the one before has
+    been handed out. The log says how long fitting and annealing took; on a space of three factor parameters some tenths of a
+    second per batch.
 
     Parameters
     ----------
@@ -40,13 +41,15 @@ class AutoTVM(Search):
     objective
         "rank" (equation 2, the paper's choice) or "regression".
     acquisition
-        "mean" (the paper's choice), or "ei" (expected improvement) or "ucb" (upper confidence bound) over 5 bootstrapped models.
+        "mean" (the paper's choice), or "ei" (expected improvement) or "ucb" (upper confidence bound) over 5 bootstrapped
+        models.
     chains, steps
         Of the simulated annealing; 128 and 500.
     epsilon
         Fraction of random configurations in a batch; 0.05.
     candidates
-        lambda: a batch is chosen from the best ``candidates`` x ``batch_size``; 1 switches diversity off. The paper tries 1, 2 and 4.
+        lambda: a batch is chosen from the best ``candidates`` x ``batch_size``; 1 switches diversity off. The paper tries 1, 2
+        and 4.
     diversity
         alpha, what a parameter value that is new to the batch is worth, in standard deviations of the candidates' scores.
 

@@ -38,8 +38,8 @@ class CostModel:
         labels
             From 0 (worst) to 1, of shape (n,).
         groups
-            Which task each row belongs to, in ascending order, of shape (n,); rows of different tasks are not ranked against each other.
-            One task if None.
+            Which task each row belongs to, in ascending order, of shape (n,); rows of different tasks are not ranked against
+            each other. One task if None.
         offset
             Predictions of another model to add to, of shape (n,) (equation 4).
         """

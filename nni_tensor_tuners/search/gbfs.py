@@ -9,14 +9,14 @@ from .base import Search, check_integer
 class GBFS(Search):
     """G-BFS: from the best configuration not expanded yet, measure a few of its neighbours at random.
 
-    The search starts with the configuration without multi-level tiling (the nearest one that satisfies the constraints). It keeps
-    a queue of measured configurations, the fittest first; the first one is taken off and ``num_samples`` of its neighbours are drawn,
-    of which those not seen before are measured and queued in their turn.
+    The search starts with the configuration without multi-level tiling (the nearest one that satisfies the constraints). It
+    keeps a queue of measured configurations, the fittest first; the first one is taken off and ``num_samples`` of its
+    neighbours are drawn, of which those not seen before are measured and queued in their turn.
 
     Beyond the paper, which has powers of two and matrix multiplication: any space, with OpEvo's adjacency, one parameter moved
-    at a time. A failed trial is not queued. With trials side by side the queue may be empty while results are outstanding; then the oldest
-    configuration still being measured is expanded, which told in turn is what would come next. Where nothing
-    is left to expand, a random configuration takes its place.
+    at a time. A failed trial is not queued. With trials side by side the queue may be empty while results are outstanding; then
+    the oldest configuration still being measured is expanded, which told in turn is what would come next. Where nothing is left
+    to expand, a random configuration takes its place.
 
     Parameters
     ----------

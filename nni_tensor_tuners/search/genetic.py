@@ -14,7 +14,8 @@ class Genetic(Search):
 
     A generation of ``population_size`` random configurations comes first. The next one is bred from the one before and the
     ``elite_size`` best of all: two different parents drawn in proportion to fitness, single-point crossover between parameters,
-    and every parameter replaced by a random other value with probability ``mutation_rate``; a child seen before is mutated again.
+    and every parameter replaced by a random other value with probability ``mutation_rate``; a child seen before is mutated
+    again.
 
     As in `OpEvo`, a generation is bred as soon as the one before has been handed out, and failed trials are never parents. The
     generation before is the last ``population_size`` successful results, so that one still being measured is not lost.

@@ -31,17 +31,18 @@ class Transition:
 class NA2C(Search):
     """N-A2C: short walks around the best configuration, led by a policy that learns which moves pay.
 
-    The search starts with the configuration without multi-level tiling (the nearest one that satisfies the constraints). Each round walks
-    from the centre, the best configuration so far, again and again up to ``n_steps`` moves, until ``n_states`` configurations not seen before have been
-    reached; these are measured. A move is an edge of one parameter: the actions are all moves of all parameters, of which those that
-    lead to a legal configuration can be taken. The reward of a move is the fitness it led to, as a fraction of the best
-    one; 0 for a failed trial. All moves made stay in a replay memory, from which actor and critic are trained after each round, by the
-    policy gradient with advantage r - V(s) and by regression of V(s) on r.
+    The search starts with the configuration without multi-level tiling (the nearest one that satisfies the constraints). Each
+    round walks from the centre, the best configuration so far, again and again up to ``n_steps`` moves, until ``n_states``
+    configurations not seen before have been reached; these are measured. A move is an edge of one parameter: the actions are
+    all moves of all parameters, of which those that lead to a legal configuration can be taken. The reward of a move is the
+    fitness it led to, as a fraction of the best one; 0 for a failed trial. All moves made stay in a replay memory, from which
+    actor and critic are trained after each round, by the policy gradient with advantage r - V(s) and by regression of V(s) on
+    r.
 
-    Texts differ in which branch epsilon names; here ``exploration`` is the probability of a random move. Left open by the papers: a
-    round begins as soon as the one before has been handed out, and a result is credited to the moves that led to
-    its configuration, whenever it comes. The memory's moves were chosen by earlier policies, so they are weighted by the ratio
-    of probabilities, now over then, cut at 2. Where walks reach nothing new, a random configuration takes the round's place.
+    Texts differ in which branch epsilon names; here ``exploration`` is the probability of a random move. Left open by the
+    papers: a round begins as soon as the one before has been handed out, and a result is credited to the moves that led to its
+    configuration, whenever it comes. The memory's moves were chosen by earlier policies, so they are weighted by the ratio of
+    probabilities, now over then, cut at 2. Where walks reach nothing new, a random configuration takes the round's place.
 
     Parameters
     ----------

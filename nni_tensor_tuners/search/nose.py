@@ -14,13 +14,13 @@ MAX_ATTEMPTS = 200
 class NoSE(Search):
     """NoSE, section III: only the offspring that a k-nearest-neighbour regression thinks best are measured.
 
-    The first ``population_size`` (N) configurations are random. In each generation ``offspring_ratio`` N (M) children are made of two parents
-    drawn in proportion to fitness, by single-point crossover between parameters and uniform mutation. Their fitness is estimated by
-    the k nearest measured configurations in Canberra distance, and the best ``elite_ratio`` N (E) of them are measured. The population is
-    the N best of all.
+    The first ``population_size`` (N) configurations are random. In each generation ``offspring_ratio`` N (M) children are made
+    of two parents drawn in proportion to fitness, by single-point crossover between parameters and uniform mutation. Their
+    fitness is estimated by the k nearest measured configurations in Canberra distance, and the best ``elite_ratio`` N (E) of
+    them are measured. The population is the N best of all.
 
-    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper. As in `OpEvo`, a generation is bred
-    as soon as the one before has been handed out.
+    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper. As in `OpEvo`, a generation is
+    bred as soon as the one before has been handed out.
 
     Parameters
     ----------

@@ -13,9 +13,9 @@ MAX_ATTEMPTS = 200
 class OpEvo(Search):
     """OpEvo, Algorithm 1.
 
-    The first ``parents_size`` configurations are random (those of a warm start count). From then on each generation recombines the best ``parents_size``
-    configurations into ``offspring_size`` children, parameter by parameter with probability proportional to fitness, and
-    mutates every parameter of every child by a q-random walk.
+    The first ``parents_size`` configurations are random (those of a warm start count). From then on each generation recombines
+    the best ``parents_size`` configurations into ``offspring_size`` children, parameter by parameter with probability
+    proportional to fitness, and mutates every parameter of every child by a q-random walk.
 
     Three things the paper leaves open: a generation is bred as soon as the one before has been handed out, from the results
     there are by then, so that trials can run side by side (told in turn, it is the paper's synchronous loop); failed trials
