@@ -6,9 +6,8 @@ search, in all) and ``longest`` (of its calls); live runs also have ``clock`` (s
 """
 
 import csv
+import json
 from statistics import mean, stdev
-
-import yaml
 
 from .search import create_search
 from .space import SearchSpace
@@ -34,9 +33,16 @@ def parse_search(text):
         argument, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"search {text!r}: expected NAME:argument=value, got {pair!r}")
-        class_args[argument] = yaml.safe_load(value)
+        class_args[argument] = _value(value)
     check_search(text, name, class_args)
     return name, class_args
+
+
+def _value(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def check_search(text, name, class_args):
@@ -125,9 +131,9 @@ def plot(runs, path, title, ylabel, start=1):
     import numpy as np
 
     figure, axes = _figure()
+    length = max(len(run["best"]) for run in runs)
     for number, search in enumerate(dict.fromkeys(run["search"] for run in runs)):
         by_seed = {}
-        length = max(len(run["best"]) for run in runs)
         for run in (run for run in runs if run["search"] == search):
             by_seed.setdefault(run["seed"], []).append([best_at(run, trial) for trial in range(1, length + 1)])
         curves = np.array([np.mean(curves, axis=0) for curves in by_seed.values()])

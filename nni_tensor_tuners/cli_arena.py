@@ -143,13 +143,13 @@ def _replay_and_report(args, searches, figures):
         left = (time.monotonic() - start) / ended * (total - ended)
         progress.show(f"{_bar(ended / total)} {ended}/{total} runs, {left:.0f} s left; {run['search']} on {run['where']}")
 
+    counts = _counts(args.at, trials)
     runs, total = replay_all(args.sources, searches, seeds, trials, args.jobs or usable_cores(), done)
     if not runs:
         raise ValueError("interrupted before a run had ended")
     if len(runs) < total:
         progress.say(f"interrupted: {len(runs)} of {total} runs had ended")
     places = list(dict.fromkeys(run["where"] for run in runs))
-    counts = args.at or _counts(trials)
     if len(places) > 1:
         for where in places:
             rows = arena.summarise([run for run in runs if run["where"] == where], counts)
@@ -159,8 +159,8 @@ def _replay_and_report(args, searches, figures):
     progress.say(f"{title}; fraction of the optimum\n{arena.table(arena.summarise(runs, counts), counts)}")
     arena.write_csv(runs, output / "runs.csv")
     for name, labels in figures.items():
-        shown = [run for run in runs if run["search"] in labels]
-        arena.plot(shown, output / name, title, "best so far / optimum", start=max(1, trials // 20))
+        if shown := [run for run in runs if run["search"] in labels]:
+            arena.plot(shown, output / name, title, "best so far / optimum", start=max(1, trials // 20))
     progress.say(f"written to {output}: {_listed(['runs.csv', *figures])}")
 
 
@@ -172,6 +172,7 @@ def _compare_and_report(args, searches, figures):
     output = _output_folder(args.output or f"runs/{args.command}-{name}")
     trials, seeds = args.trials or 128, args.seeds or 5
     progress = Progress()
+    counts = _counts(args.at, trials)
     what = (workload, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
         runs = compare.compare_on_nni(name, arguments, *what, trial_scripts(args.scripts), progress)
@@ -180,9 +181,10 @@ def _compare_and_report(args, searches, figures):
     if not runs:
         raise ValueError("interrupted before a trial had ended")
     runs = [{"where": name, **run} for run in runs]
-    counts = args.at or _counts(trials)
+    ended = max(len(run["best"]) for run in runs)  # fewer than asked for when interrupted, or when the space is used up
+    counts = [count for count in counts if count < ended] + [ended]
     rows = arena.summarise(runs, counts)
-    title = f"{name} on {device.name}, {seeds} seeds, {trials} trials"
+    title = f"{name} on {device.name}, {seeds} seeds, {ended} trials"
     progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
     progress.say(arena.table(rows, counts, live=True))
     arena.write_csv(runs, output / "runs.csv")
@@ -194,9 +196,11 @@ def _compare_and_report(args, searches, figures):
     progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
 
 
-def _counts(trials):
-    """Where a table looks at the runs: after an eighth, a quarter, half and all of the trials."""
-    return sorted({max(1, trials // part) for part in (8, 4, 2, 1)})
+def _counts(at, trials):
+    """Where a table looks at the runs: as told, or after an eighth, a quarter, half and all of the trials."""
+    if at and max(at) > trials:
+        raise ValueError(f"--at: expected at most the {trials} trials of a run, got {max(at)}")
+    return sorted(set(at or (max(1, trials // part) for part in (8, 4, 2, 1))))
 
 
 def _bar(fraction, width=20):

@@ -35,6 +35,7 @@ class LiveRun:
         self._spent = time.perf_counter() - start  # in the search, since the last record
         self._workload = workload
         self._device = device
+        self._place = {"workload": to_dict(workload), "device": {"kind": device.kind, "name": device.name}}
         self._recorded = recorded
         self._best_latency = None
         self.over = False
@@ -53,7 +54,7 @@ class LiveRun:
             return None
         self._spent += time.perf_counter() - start
         known = self._recorded[done] if done < len(self._recorded) else None
-        if known is not None and known["config"] != config:
+        if known is not None and {**known, "config": config, **self._place} != known:
             raise ValueError("the output folder holds the records of another comparison; name another one")
         record = known or self._measure(config, done + 1)
         start = time.perf_counter()
@@ -73,8 +74,7 @@ class LiveRun:
             **measured,
             "search_seconds": self._spent,
             "trial_seconds": time.perf_counter() - start,
-            "workload": to_dict(self._workload),
-            "device": {"kind": self._device.kind, "name": self._device.name},
+            **self._place,
         }
 
     def _account(self, record):

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import math
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -109,7 +110,7 @@ def load(path):
         return [_from_records(_name_of_records(found), records.parse(_text(found)))]
     except FileNotFoundError as error:
         raise ValueError(f"landscape {path}: there is no {Path(error.filename).name}") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise ValueError(f"landscape {path}: cannot be read ({error})") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"landscape {path}: not the expected layout ({type(error).__name__}: {error})") from None
@@ -139,17 +140,26 @@ def _landscape(name, search_space, rows):
 def _from_table(name, entry, path):
     search_space = {key: value if isinstance(value, dict) else _by_values(value) for key, value in entry["params"].items()}
     rows = (
-        ({key: json.loads(row[key]) for key in search_space}, 1 / float(row["time_ms"]) if row["status"] == "ok" else None)
+        ({key: json.loads(row[key]) for key in search_space}, 1 / _positive(row["time_ms"]) if row["status"] == "ok" else None)
         for row in csv.DictReader(_text(path).splitlines())
     )
     return _landscape(name, search_space, rows)
+
+
+def _positive(text):
+    time = float(text)
+    if not time > 0:
+        raise ValueError(f"time_ms: expected a number > 0 where status is ok, got {text}")
+    return time
 
 
 def _from_kernel_tuner(name, content):
     """Kernel Tuner's own cache file, or a results file of the T4 format (auto-tuning community) that it also writes."""
     if "cache" in content:
         keys = content["tune_params_keys"]
-        rows = [(entry, _milliseconds(entry.get("time"))) for entry in content["cache"].values()]
+        rows = [
+            (_configuration(key, entry, content), _milliseconds(entry.get("time"))) for key, entry in content["cache"].items()
+        ]
     elif "results" in content:
         keys = list(content["results"][0]["configuration"])
         rows = [(result["configuration"], _milliseconds(_measured_time(result))) for result in content["results"]]
@@ -159,6 +169,15 @@ def _from_kernel_tuner(name, content):
     listed = content.get("tune_params", {})
     values = {key: listed.get(key) or list(dict.fromkeys(config[key] for config, _ in rows)) for key in keys}
     return _landscape(name, {key: _by_values(value) for key, value in values.items()}, ((c, t and 1 / t) for c, t in rows))
+
+
+def _configuration(key, entry, content):
+    """The parameters of a cache entry; older files have them in its key only."""
+    names = content["tune_params_keys"]
+    if all(name in entry for name in names):
+        return entry
+    by_text = [{str(value): value for value in content["tune_params"][name]} for name in names]
+    return {name: values[text] for name, values, text in zip(names, by_text, key.split(","))}
 
 
 def _measured_time(result):

@@ -3,7 +3,9 @@
 import functools
 import signal
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 
 from . import landscape
 from .search import Exhausted, create_search
@@ -67,24 +69,41 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
         The runs, by landscape, search and seed, and how many there should be. Interrupted, it returns the runs that have ended,
         and raises nothing.
     """
-    names = [(source, recording.name) for source in sources for recording in _load(source)]
+    places = _places(sources)
     # Seed by seed, so that every search has got equally far when it is interrupted.
-    work = [(source, where, label, seed) for seed in range(seeds) for source, where in names for label in searches]
+    work = [(where, label, seed) for seed in range(seeds) for where in places for label in searches]
     runs = {}
-    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+    # SIGTERM ends it as Ctrl-C does; left alone, the processes would outlive this one.
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    pool = ProcessPoolExecutor(jobs, initializer=_leave_signals_to_parent)
+    try:
         futures = {
-            pool.submit(_replay_one, source, where, *searches[label], seed, trials): (source, where, label, seed)
-            for source, where, label, seed in work
+            pool.submit(_replay_one, *places[where], *searches[label], seed, trials): (where, label, seed)
+            for where, label, seed in work
         }
-        try:
-            for future in as_completed(futures):
-                key = futures[future]
-                runs[key] = {**future.result(), "search": key[2]}
-                done(runs[key], len(runs), len(work))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-    order = {label: i for i, label in enumerate(searches)}
-    return [runs[key] for key in sorted(runs, key=lambda key: (names.index(key[:2]), order[key[2]], key[3]))], len(work)
+        for future in as_completed(futures):
+            where, label, seed = futures[future]
+            runs[where, label, seed] = {**future.result(), "where": where, "search": label}
+            done(runs[where, label, seed], len(runs), len(work))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for each in before:  # a second Ctrl-C has nothing to hurry: what is running takes a second or two
+            signal.signal(each, signal.SIG_IGN)
+        pool.shutdown(cancel_futures=True)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    orders = [{key: i for i, key in enumerate(keys)} for keys in (places, searches)]
+    return [runs[key] for key in sorted(runs, key=lambda key: (orders[0][key[0]], orders[1][key[1]], key[2]))], len(work)
+
+
+def _places(sources):
+    """What each landscape is called, and the (source, name) to find it by; its folder is put before a name that occurs twice."""
+    found = [(source, recording.name) for source in dict.fromkeys(sources) for recording in _load(source)]
+    counts = Counter(name for _, name in found)
+    return {
+        name if counts[name] == 1 else f"{Path(source).resolve().parent.name}/{name}": (source, name) for source, name in found
+    }
 
 
 def _replay_one(source, where, name, class_args, seed, trials):
@@ -97,5 +116,6 @@ def _load(source):
     return landscape.load(source)
 
 
-def _ignore_interrupts():
+def _leave_signals_to_parent():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

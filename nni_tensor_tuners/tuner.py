@@ -200,7 +200,7 @@ class TensorTuner(Tuner):
             return
         fitness = fitness_of(value, self._mode)
         self._learn(config, fitness, value, parameter_id)
-        outcome = {"error_code": 8, "error": f"the trial reported {value!r}"} if fitness is None else {}
+        outcome = {"error_code": 8, "error": self._complaint(value)} if fitness is None else {}
         self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **outcome)
         self._trial_is_over(parameter_id)
 
@@ -278,6 +278,10 @@ class TensorTuner(Tuner):
             self._search.tell(config, fitness)
         except ValueError as error:  # from another space: a trial that a user added by hand, data imported
             _log.warning("result ignored: %s", error)
+
+    def _complaint(self, value):
+        needed = "; to be minimised, a value must be > 0" if self._mode == "minimize" and fitness_of(value) is not None else ""
+        return f"the trial reported {value!r}{needed}"
 
     def _exclude(self, config):
         try:

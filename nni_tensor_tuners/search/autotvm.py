@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from ..space import Factor
+from ..space import Discrete, Factor
 from .base import Search, check_choice, check_integer, check_number
 from .cost_model import CostModel, one_thread
 
@@ -130,7 +130,8 @@ class AutoTVM(Search):
             return []
         fitted = time.perf_counter()
         found, steps = self._anneal(score)
-        n_random = round(self.epsilon * self.batch_size)
+        expected = self.epsilon * self.batch_size
+        n_random = int(expected) + (self.rng.random() < expected % 1)  # small batches have their share too, on average
         batch = self._pick(found, self.batch_size - n_random)
         annealed = time.perf_counter()
         self.model_seconds.append(annealed - start)
@@ -141,10 +142,10 @@ class AutoTVM(Search):
             steps,
             annealed - fitted,
         )
-        for _ in range(n_random):
-            point = self._random_point()
-            if point is not None and point not in self._seen and point not in batch:
-                batch.append(point)
+        while len(batch) < self.batch_size and (point := self._random_unseen()) is not None:
+            if point in batch:
+                break  # few are left; the next batch has the others
+            batch.append(point)
         return batch
 
     # The cost model.
@@ -313,6 +314,6 @@ def _vertex_elsewhere(parameter, value):
     try:
         return parameter.encode(value)
     except ValueError:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and parameter.moves == 2:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and isinstance(parameter, Discrete):
             return value  # a number that this space does not list
         raise ValueError(f"transfer: {parameter.error('').args[0]}value {value!r} is unknown here") from None

@@ -101,6 +101,11 @@ class Search(ABC):
         """How many configurations have been asked, told or excluded."""
         return len(self._seen)
 
+    @property
+    def worst(self):
+        """What a failed trial counts as where a number is needed: the lowest fitness told, and not above 0."""
+        return min(0.0, min((fitness for fitness in self.results.values() if fitness is not None), default=0.0))
+
     @abstractmethod
     def _propose(self):
         """A legal point that is not in ``self._seen``, or None when there is none."""

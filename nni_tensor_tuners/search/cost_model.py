@@ -5,8 +5,8 @@ import numpy as np
 # AutoTVM's own settings; more rounds than this changed nothing on recorded landscapes.
 TREES = {"max_depth": 3, "eta": 0.3, "gamma": 1e-4, "min_child_weight": 1, "lambda": 1.0, "base_score": 0.0}
 ROUNDS = 60
-# The pairs of equation 2 grow with the square of the results; past this many per configuration they are sampled.
-MAX_PAIRS = 256
+# The pairs of equation 2 grow with the square of the results; past this many they are sampled, an equal share per configuration.
+MAX_PAIRS = 2**16
 
 
 class CostModel:
@@ -62,8 +62,8 @@ class CostModel:
 
         rank = {
             "objective": "rank:pairwise",
-            "lambdarank_pair_method": "topk" if len(labels) <= MAX_PAIRS else "mean",
-            "lambdarank_num_pair_per_sample": min(len(labels), MAX_PAIRS),
+            "lambdarank_pair_method": "topk" if len(labels) ** 2 <= MAX_PAIRS else "mean",
+            "lambdarank_num_pair_per_sample": min(len(labels), max(1, MAX_PAIRS // len(labels))),
             "lambdarank_normalization": False,
         }
         settings = {

@@ -7,7 +7,7 @@ import numpy as np
 from .actor_critic import ActorCritic
 from .base import Search, check_integer, check_number
 
-# Walks from one centre without a new configuration, after which its neighbourhood counts as used up.
+# Walks in a row without a new configuration, after which a neighbourhood counts as used up.
 MAX_WALKS = 100
 # Random points that say how large the network's inputs are.
 SCALING_POINTS = 256
@@ -73,16 +73,18 @@ class NA2C(Search):
         self.n_states = n_states
         self.n_steps = n_steps
         self.exploration = exploration
-        self.memory = []  # every `Transition` made
+        self.memory = []  # every `Transition` of the walks that reached something new
         self._moves = [(i, move) for i, parameter in enumerate(space.parameters) for move in range(parameter.moves)]
         self._center = None
         self._reached = []  # configurations of this round, not handed out yet
+        self._used_up = None  # a center from which walks reach nothing new
         self._successors = {}  # point -> {action: point}
         self._inputs = {}  # point -> the network's input
         self._trained_on = 0
         generator = np.random.default_rng(self.rng.getrandbits(64))
-        samples = [point for _ in range(SCALING_POINTS) if (point := self._random_point()) is not None]
-        raw = np.array([self._raw_input(point) for point in samples] or [[0.0]])
+        # Constraints do not matter to a scale, and legal points may be hard to find.
+        samples = [[parameter.sample(self.rng) for parameter in space.parameters] for _ in range(SCALING_POINTS)]
+        raw = np.array([self._raw_input(point) for point in samples])
         self._mean, self._scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         self.network = ActorCritic(raw.shape[1], hidden_size, len(self._moves), lr, generator)
 
@@ -93,7 +95,7 @@ class NA2C(Search):
         while self._reached:
             if (point := self._reached.pop(0)) not in self._seen:
                 return point
-        if self._center is not None:
+        if self._center is not None and self._center != self._used_up:
             self._train()
             self._walk()
         return self._reached.pop(0) if self._reached else self._random_unseen()
@@ -111,20 +113,26 @@ class NA2C(Search):
 
     def _walk(self):
         """Collect up to ``n_states`` unseen configurations, and every move on the way to them."""
-        for _ in range(MAX_WALKS):
+        fruitless = 0
+        while fruitless < MAX_WALKS and len(self._reached) < self.n_states:
+            walk, before = [], len(self._reached)
             state = self._center
-            for _ in range(self.n_steps):
+            while len(walk) < self.n_steps and len(self._reached) < self.n_states:
                 successors = self._legal_successors(state)
                 if not successors:
                     break
                 action, probability = self._choose(state, successors)
-                successor = successors[action]
-                self.memory.append(Transition(state, action, probability, successor))
-                if successor not in self._seen and successor not in self._reached:
-                    self._reached.append(successor)
-                    if len(self._reached) == self.n_states:
-                        return
-                state = successor
+                walk.append(Transition(state, action, probability, successors[action]))
+                state = successors[action]
+                if state not in self._seen and state not in self._reached:
+                    self._reached.append(state)
+            if len(self._reached) > before:
+                self.memory += walk
+                fruitless = 0
+            else:  # nothing to remember: all of it has been learned from before
+                fruitless += 1
+        if not self._reached:
+            self._used_up = self._center
 
     def _choose(self, state, successors):
         """An action, and the probability with which it was chosen."""
@@ -150,7 +158,7 @@ class NA2C(Search):
     def _train(self):
         """Some minibatches from the moves whose rewards are known."""
         known = [transition for transition in self.memory if transition.successor in self.results]
-        best = max((fitness for fitness in self.results.values() if fitness is not None), default=0.0)
+        worst, best = self.worst, max((fitness for fitness in self.results.values() if fitness is not None), default=0.0)
         if not known or self.network.lr == 0 or len(self.results) == self._trained_on:
             return
         self._trained_on = len(self.results)
@@ -158,16 +166,17 @@ class NA2C(Search):
             batch = self.rng.sample(known, min(MINIBATCH_SIZE, len(known)))
             states, allowed = self._inputs_of([transition.state for transition in batch])
             actions = np.array([transition.action for transition in batch])
-            rewards = np.array([self._reward(transition.successor, best) for transition in batch])
+            rewards = np.array([self._reward(transition.successor, worst, best) for transition in batch])
             policy, value = self.network.forward(states, allowed)
             now = policy[np.arange(len(batch)), actions]
             ratios = np.minimum(now / [transition.probability for transition in batch], MAX_RATIO)
             _, gradients = self.network.loss_and_gradients(states, allowed, actions, rewards - value, ratios, rewards)
             self.network.step(gradients)
 
-    def _reward(self, point, best):
+    def _reward(self, point, worst, best):
+        """Fitness as a fraction of the best; from the worst one up, where fitness can be negative."""
         fitness = self.results[point]
-        return 0.0 if fitness is None else fitness / (abs(best) or 1.0)
+        return 0.0 if fitness is None or best == worst else (fitness - worst) / (best - worst)
 
     def _inputs_of(self, states):
         """The network's inputs and the allowed actions of some states."""

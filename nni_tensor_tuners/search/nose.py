@@ -19,8 +19,8 @@ class NoSE(Search):
     fitness is estimated by the k nearest measured configurations in Canberra distance, and the best ``elite_ratio`` N (E) of
     them are measured. The population is the N best of all.
 
-    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper. As in `OpEvo`, a generation is
-    bred as soon as the one before has been handed out.
+    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper (or as the lowest one, if that
+    is negative). As in `OpEvo`, a generation is bred as soon as the one before has been handed out.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class NoSE(Search):
         if not offspring:
             return []
         known = np.array([self._coordinates(point) for point in self.results])
-        values = np.array([0.0 if fitness is None else fitness for fitness in self.results.values()])
+        values = np.array([self.worst if fitness is None else fitness for fitness in self.results.values()])
         estimates = knn_estimate(np.array([self._coordinates(point) for point in offspring]), known, values, self.neighbours)
         ranked = np.argsort(-estimates, kind="stable")[: self.elite_size]
         children = list(offspring)
