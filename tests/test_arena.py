@@ -13,7 +13,7 @@ from statistics import mean
 
 import pytest
 
-from nni_tensor_tuners import SearchSpace, compare, landscape, records
+from nni_tensor_tuners import SearchSpace, arena, compare, landscape, records
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.device import find_device
 from nni_tensor_tuners.replay import replay
@@ -80,6 +80,25 @@ def test_kernel_tuner_cache_files_are_read_as_they_are(tmp_path, zipped):
     assert recording.fitness == {(8, 0): 0.5, (16, 0): 2.0, (8, 1): None, (16, 1): None}
 
 
+def test_older_caches_have_the_parameters_in_the_key_only(tmp_path):
+    cache = {"16,0.5": {"time": 2.0}, "8,0.5": {"time": "CompilationFailedConfig"}}
+    content = {"tune_params_keys": ["a", "b"], "tune_params": {"a": [8, 16], "b": [0.5, 1]}, "cache": cache}
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    assert landscape.load(tmp_path / "old.json")[0].fitness == {(16, 0.5): 0.5, (8, 0.5): None}
+
+
+def test_landscapes_of_one_name_are_told_apart(tmp_path, capsys):
+    for folder in ("gemm", "pnpoly"):
+        (tmp_path / folder).mkdir()
+        content = {"tune_params_keys": ["a"], "tune_params": {"a": [1, 2]}, "cache": {"1": {"time": 1.0}, "2": {"time": 2.0}}}
+        (tmp_path / folder / "A100.json").write_text(json.dumps(content))
+    paths = [str(tmp_path / folder / "A100.json") for folder in ("gemm", "pnpoly", "gemm")]
+    assert main(["replay", *paths, "--seeds", "2", "--trials", "2", "--searches", "Random", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "gemm/A100\n" in printed and "pnpoly/A100\n" in printed and "mean of 2 landscapes" in printed
+    assert "interrupted" not in printed
+
+
 def test_t4_results_files(tmp_path):
     def result(block, time, invalidity="correct"):
         measurements = [{"name": "energy", "value": 3.0}, {"name": "time", "value": time, "unit": "ms"}]
@@ -108,6 +127,7 @@ def test_an_experiment_s_records_are_a_landscape(tmp_path):
         ("a.json", "{}", "neither a Kernel Tuner cache nor T4 results"),
         ("a.json", "{", "Expecting property name"),
         ("a.json.gz", "{}", "Not a gzipped file"),
+        ("a.json.gz", b"\x1f\x8b\x08" + bytes(30), "cannot be read"),
         ("a.json", '{"cache": {}}', "not the expected layout (KeyError: 'tune_params_keys')"),
         ("MANIFEST.json", '{"a": {"params": {"x": [1, 2]}}}', "there is no a.csv.gz"),
         ("records.jsonl", '{"config": {}}', "expected records of one workload on one kind of device, found 0"),
@@ -115,7 +135,7 @@ def test_an_experiment_s_records_are_a_landscape(tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_named_in_one_line(tmp_path, capsys, name, content, message):
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     source = tmp_path if name in ("MANIFEST.json", "records.jsonl") else tmp_path / name
     source = source if name != "a.txt" else tmp_path
     assert main(["replay", str(source), "--output", str(tmp_path / "out")]) == 1
@@ -130,6 +150,11 @@ def test_failed_trials_count_as_trials(tmp_path):
     assert (len(run["best"]), run["failed"]) == (90, 30)  # until the space is exhausted
     assert run["best"] == sorted(run["best"]) and run["best"][-1] == 1.0
     assert replay(recording, "OpEvo", {}, 3, 40)["best"] == replay(recording, "OpEvo", {}, 3, 40)["best"]
+
+
+def test_a_search_is_named_with_its_arguments():
+    assert arena.parse_search("NA2C:lr=1e-3:n_states=4") == ("NA2C", {"lr": 1e-3, "n_states": 4})
+    assert arena.parse_search("AutoTVM:objective=regression") == ("AutoTVM", {"objective": "regression"})
 
 
 def test_replay_prints_a_table_and_writes_csv_and_figure(tmp_path, capsys):
@@ -197,6 +222,8 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
         (["replay", "x.json", "--searches", "OpEvoo"], "search 'OpEvoo': unknown search 'OpEvoo'; allowed: OpEvo, GBFS"),
         (["replay", "x.json", "--searches", "OpEvo:q"], "search 'OpEvo:q': expected NAME:argument=value, got 'q'"),
         (["replay", "x.json", "--searches", "OpEvo:parent_size=3"], "did you mean 'parents_size'"),
+        (["replay", "x.json", "--searches", "OpEvo:parents_size=["], "parents_size must be an integer >= 1, got '['"),
+        (["replay", "x.json", "--trials", "100", "--at", "200"], "--at: expected at most the 100 trials of a run, got 200"),
         (["compare", "mm9"], "unknown operator or workload 'mm9'"),
         (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
         (["compare", "mm1", "--constraint", "X[0] > 512"], "constraints: no configuration satisfies them"),
@@ -235,6 +262,9 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
     assert [[record[k] for k in key] for record in again] == [[record[k] for k in key] for record in found]
 
     assert main(["replay", str(tmp_path), "--seeds", "2", "--trials", "5", "--output", str(tmp_path / "replay")]) == 0
+    capsys.readouterr()
+    assert main([*command, "--layout", "NT"]) == 1  # the same space, another kernel
+    assert "holds the records of another comparison" in capsys.readouterr().err
     lines = file.read_text().splitlines()
     file.write_text("\n".join(lines[4:]) + "\n")  # the first trials are missing: not what these searches propose
     capsys.readouterr()

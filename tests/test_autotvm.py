@@ -125,6 +125,23 @@ def test_without_diversity_the_best_candidates_are_chosen():
     assert search._pick(found, 3) == [(2, 2), (2, 1), (2, 0)]
 
 
+def test_where_annealing_cannot_move_batches_are_random_and_the_model_is_fitted_once_for_each():
+    numbers = {letter: {"_type": "randint", "_value": [0, 400]} for letter in "ab"}
+    search = create_search("AutoTVM", SearchSpace.from_json(numbers, ["a == b"]), seed=0, batch_size=16, chains=32)
+    run(search, lambda config: float(config["a"]), 128)
+    assert len(search.model_seconds) == 7
+
+
+def test_small_batches_have_their_share_of_random_ones():
+    searches = [search_on(batch_size=4, epsilon=0.1, chains=4, steps=1, seed=seed) for seed in range(40)]
+    drawn = []
+    for search in searches:
+        run(search, planted, 4)
+        search._pick = lambda found, n: drawn.append(4 - n) or []
+        search.ask(1)
+    assert 4 <= sum(drawn) <= 30  # 16 expected of 160
+
+
 def test_annealing_finds_the_best_of_a_known_score():
     search = search_on()
     found, steps = search._anneal(lambda points: np.array([planted(search.space.config(point)) for point in points]))
@@ -203,6 +220,7 @@ def test_transfer_gives_way_when_it_misleads():
 @pytest.mark.parametrize(
     "config, message",
     [
+        ({**elsewhere()[0][0], "c": 1}, "transfer: expected the parameters X, Y, K, got"),
         ({"X": [1], "Y": [1]}, "transfer: expected the parameters X, Y, K, got"),
         ({"X": [8, 8], "Y": [4, 4, 4, 4], "K": [1, 1, 1]}, r"parameter 'X' has 4 factors here, \[8, 8\] there"),
     ],
@@ -210,3 +228,10 @@ def test_transfer_gives_way_when_it_misleads():
 def test_transfer_between_spaces_of_other_parameters_is_refused(config, message):
     with pytest.raises(ValueError, match=message):
         search_on().transfer([[(config, 1.0)]])
+
+
+def test_transfer_reads_other_numbers_but_no_other_choices():
+    search = search_on({"u": {"_type": "discrete", "_value": [0, 64]}, "c": {"_type": "choice", "_value": [4, 8]}})
+    search.transfer([[({"u": 32, "c": 8}, 1.0), ({"u": 16, "c": 4}, 2.0)]])
+    with pytest.raises(ValueError, match="transfer: search space parameter 'c': value 1 is unknown here"):
+        search.transfer([[({"u": 32, "c": 1}, 1.0)]])

@@ -231,6 +231,18 @@ def test_no_search_lists_the_values_of_a_huge_parameter(name):
         search.tell(config, 1.0 + i)
 
 
+@pytest.mark.parametrize("name", ["GBFS", "NA2C", "AutoTVM", "NoSE", "OpEvo"])
+def test_no_search_is_drawn_to_failures_where_fitness_is_negative(name):
+    # Half of the space fails; what succeeds has a negative fitness, which is still better than a failure.
+    space = SearchSpace.from_json({**MM1, "u": {"_type": "choice", "_value": [0, 1]}})
+    search, failed = create_search(name, space, seed=0, **SMALL.get(name, {})), []
+    for _ in range(200):
+        (config,) = search.ask(1)
+        failed.append(config["u"])
+        search.tell(config, None if config["u"] else planted(config) - 1000)
+    assert sum(failed[100:]) < 40
+
+
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "AutoTVM"])
 def test_only_autotvm_takes_a_transfer(name):
     with pytest.raises(ValueError, match=f"{name} takes no transfer"):

@@ -190,6 +190,16 @@ def test_fault_6_a_center_without_neighbours_is_not_the_end():
     assert len({str(config) for config in tell_in_turn(isolated, lambda config: 1.0, 50)}) == 50
 
 
+def test_a_used_up_neighbourhood_is_not_walked_again():
+    space = SearchSpace.from_json({letter: {"_type": "discrete", "_value": list(range(12))} for letter in "abc"})
+    search = create_search("NA2C", space, seed=0)
+    tell_in_turn(search, lambda config: -sum(config.values()), 20)  # the start is the best; 19 others are within three moves
+    remembered = len(search.memory)
+    assert search._used_up == (0, 0, 0)
+    tell_in_turn(search, lambda config: -sum(config.values()), 200)
+    assert len(search.memory) == remembered
+
+
 def test_a_round_stays_within_three_moves_of_the_center():
     space = SearchSpace.from_json(MM1)
     search = create_search("NA2C", space, seed=0, n_states=20)
