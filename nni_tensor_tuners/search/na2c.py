@@ -35,9 +35,9 @@ class NA2C(Search):
     round walks from the centre, the best configuration so far, again and again up to ``n_steps`` moves, until ``n_states``
     configurations not seen before have been reached; these are measured. A move is an edge of one parameter: the actions are
     all moves of all parameters, of which those that lead to a legal configuration can be taken. The reward of a move is the
-    fitness it led to, as a fraction of the best one; 0 for a failed trial. All moves made stay in a replay memory, from which
-    actor and critic are trained after each round, by the policy gradient with advantage r - V(s) and by regression of V(s) on
-    r.
+    fitness it led to, as a fraction of the best one; 0 for a failed trial. The moves stay in a replay memory, from which
+    actor and critic are trained after each round, by the policy gradient with advantage r - V(s) and by regression of V(s)
+    on r.
 
     Texts differ in which branch epsilon names; here ``exploration`` is the probability of a random move. Left open by the
     papers: a round begins as soon as the one before has been handed out, and a result is credited to the moves that led to its
