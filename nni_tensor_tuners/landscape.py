@@ -1,7 +1,6 @@
 """Landscapes: spaces whose configurations have all been measured before, so that searches can be replayed on them."""
 
 import csv
-import gzip
 import json
 import math
 import zlib
@@ -94,20 +93,22 @@ def load(path):
     path = Path(path).expanduser()
     try:
         if (path / MANIFEST).is_file():
-            manifest = json.loads(_text(path / MANIFEST))
+            manifest = json.loads(records.read_text(path / MANIFEST))
             return [_from_table(name, entry, _table(path, name)) for name, entry in manifest.items()]
         if _has_suffix(path, ".csv"):
-            manifest = json.loads(_text(path.parent / MANIFEST))
+            manifest = json.loads(records.read_text(path.parent / MANIFEST))
             name = path.name.removesuffix(".gz").removesuffix(".csv")
             if name not in manifest:
                 raise ValueError(f"{MANIFEST} beside it has no {name!r}")
             return [_from_table(name, manifest[name], path)]
         if _has_suffix(path, ".json"):
-            return [_from_kernel_tuner(path.name.removesuffix(".gz").removesuffix(".json"), json.loads(_text(path)))]
+            return [
+                _from_kernel_tuner(path.name.removesuffix(".gz").removesuffix(".json"), json.loads(records.read_text(path)))
+            ]
         found = records.locate(path)
         if found is None:
             raise ValueError(f"expected a folder with a {MANIFEST}, a CSV, a Kernel Tuner cache or an experiment's records")
-        return [_from_records(_name_of_records(found), records.parse(_text(found)))]
+        return [_from_records(_name_of_records(found), records.read(found))]
     except FileNotFoundError as error:
         raise ValueError(f"landscape {path}: there is no {Path(error.filename).name}") from None
     except (OSError, EOFError, zlib.error, csv.Error) as error:
@@ -141,7 +142,7 @@ def _from_table(name, entry, path):
     search_space = {key: value if isinstance(value, dict) else _by_values(value) for key, value in entry["params"].items()}
     rows = (
         ({key: json.loads(row[key]) for key in search_space}, 1 / _positive(row["time_ms"]) if row["status"] == "ok" else None)
-        for row in csv.DictReader(_text(path).splitlines())
+        for row in csv.DictReader(records.read_text(path).splitlines())
     )
     return _landscape(name, search_space, rows)
 
@@ -221,8 +222,3 @@ def _table(folder, name):
 
 def _has_suffix(path, suffix):
     return path.name.endswith((suffix, f"{suffix}.gz"))
-
-
-def _text(path):
-    content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")

@@ -4,6 +4,7 @@ A line is written by one system call to a file opened for appending, so that lin
 loses at most the line being written.
 """
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -26,17 +27,13 @@ def append(path, record):
 
 
 def read(path):
-    """All records of a file in order, none if there is no file; lines cut short by a crash are left out."""
+    """All records of a file, gzipped or not, in order, none if there is no file; lines cut short by a crash are left out."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        lines = read_text(path).splitlines()
     except FileNotFoundError:
         return []
-
-
-def parse(text):
-    """All records of a file's text."""
     records = []
-    for line in text.splitlines():
+    for line in lines:
         try:
             record = json.loads(line)
         except ValueError:
@@ -44,6 +41,13 @@ def parse(text):
         if isinstance(record, dict):
             records.append(record)
     return records
+
+
+def read_text(path):
+    """The text of a file, gzipped or not."""
+    path = Path(path)
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
 
 
 def locate(path):
