@@ -31,7 +31,8 @@ def add_commands(command):
     )
     sub.add_argument("sources", nargs="+", metavar="LANDSCAPE", help=_LANDSCAPE_HELP)
     _add_searches(sub)
-    _add_replay(sub)
+    _add_runs(sub, 200, 20, "runs/replay")
+    _add_jobs(sub)
 
     sub = command(
         "compare",
@@ -42,6 +43,7 @@ def add_commands(command):
     )
     sub.add_argument("workload", help=WORKLOAD_HELP)
     _add_searches(sub)
+    _add_runs(sub, 128, 5, "runs/compare-WORKLOAD")
     _add_live(sub)
 
     sub = command(
@@ -57,8 +59,9 @@ def add_commands(command):
     sub.add_argument(
         "--parents", type=positive, nargs="+", default=PARENTS, help=f"parents sizes (default: {_listed(PARENTS)})"
     )
-    _add_replay(sub)
-    _add_live(sub, shared=False)
+    _add_runs(sub, "200; live 128", "20; live 5", "runs/sensitivity, live runs/sensitivity-WORKLOAD")
+    _add_jobs(sub)
+    _add_live(sub)
 
 
 _LANDSCAPE_HELP = (
@@ -76,24 +79,21 @@ def _add_searches(sub):
     )
 
 
-def _add_replay(sub):
-    sub.add_argument("--trials", type=positive, help="trials of a run (default: 200; live 128)")
-    sub.add_argument("--seeds", type=positive, help="runs of each search (default: 20; live 5)")
+def _add_runs(sub, trials, seeds, output):
+    """The arguments all three share; the last three say their defaults."""
+    sub.add_argument("--trials", type=positive, help=f"trials of a run (default: {trials})")
+    sub.add_argument("--seeds", type=positive, help=f"runs of each search (default: {seeds})")
     sub.add_argument(
         "--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)"
     )
+    sub.add_argument("--output", metavar="FOLDER", help=f"where everything is written (default: {output})")
+
+
+def _add_jobs(sub):
     sub.add_argument("--jobs", type=positive, help="replays side by side (default: the usable cores)")
-    sub.add_argument("--output", metavar="FOLDER", help="where table and figures go (default: runs/COMMAND...)")
 
 
-def _add_live(sub, shared=True):
-    if shared:
-        sub.add_argument("--trials", type=positive, help="trials of a run (default: 128)")
-        sub.add_argument("--seeds", type=positive, help="runs of each search (default: 5)")
-        sub.add_argument(
-            "--at", type=positive, nargs="+", metavar="TRIAL", help="where the table looks (default: 1/8, 1/4, 1/2, all)"
-        )
-        sub.add_argument("--output", metavar="FOLDER", help="where records and figures go (default: runs/compare-WORKLOAD)")
+def _add_live(sub):
     add_shape(sub)
     sub.add_argument("--target", choices=["auto", *KINDS], default="auto", help="device to run on (default: auto)")
     sub.add_argument(
