@@ -6,9 +6,10 @@ VENV ?= .venv
 WORKLOAD ?= mm1
 TRIALS ?= 64
 
-# What `make replay` replays: ours; or a folder of recordings.
+# What `make replay` replays: our own recording; or LANDSCAPES=..., any that `tensor-tuners replay` reads.
 LANDSCAPES ?= $(wildcard benchmarks/landscapes/*)
 SEEDS ?= 20
+SEARCHES ?= OpEvo GBFS NA2C AutoTVM AutoTVM:batch_size=16 NoSE Genetic Random
 
 .PHONY: tune test bench replay clean
 
@@ -23,7 +24,7 @@ bench: $(VENV)/installed
 	$(VENV)/bin/python benchmarks/proposal_time.py
 
 replay: $(VENV)/installed
-	$(VENV)/bin/tensor-tuners replay $(LANDSCAPES) --seeds $(SEEDS)
+	$(VENV)/bin/tensor-tuners replay $(LANDSCAPES) --searches $(SEARCHES) --seeds $(SEEDS)
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	@echo "installing into $(VENV); this takes a minute or two"
