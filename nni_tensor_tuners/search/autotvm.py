@@ -246,7 +246,7 @@ class AutoTVM(Search):
     def _pick(self, found, n):
         """Greedy maximisation of equation (3): score, and alpha for each parameter value that the batch does not have yet."""
         left = sorted(found, key=found.get, reverse=True)
-        unit = float(np.std(list(found.values()))) or 1.0
+        unit = float(np.std(list(found.values()))) or 1.0 if found else 1.0
         covered, picked = set(), []
         while left and len(picked) < n:
             gain = [
