@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from . import experiment, records, tune
+from . import experiment, records, report, tune
 from .manager import Manager, free_port, register
 from .measure import measure
 from .schedules import get_template
@@ -192,7 +192,7 @@ def _specialise(path, class_args, kind, constraints, trials):
 
 def _nni_run(folder, started):
     run = {"best": [], "clock": [], "failed": 0}
-    for record in tune.report.load(folder):
+    for record in report.load(folder):
         extend(run, record, record.get("time", started) - started)
     asked = [event.get("seconds", 0.0) for event in records.read(folder / records.JOURNAL) if event["event"] == "ask"]
     return {**run, "seconds": sum(asked), "longest": max(asked, default=0.0)}

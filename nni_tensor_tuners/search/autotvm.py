@@ -115,9 +115,8 @@ class AutoTVM(Search):
         self._global.fit(np.array(features), np.concatenate(labels), np.array(groups))
 
     def _propose(self):
-        while self._batch:
-            if (point := self._batch.pop(0)) not in self._seen:
-                return point
+        if (point := self._pop_unseen(self._batch)) is not None:
+            return point
         if self._global is not None or len(self.results) >= self.batch_size:
             self._batch = self._choose_batch()
         return self._batch.pop(0) if self._batch else self._random_unseen()

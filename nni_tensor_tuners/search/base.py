@@ -113,6 +113,13 @@ class Search(ABC):
     def _learn(self, point, fitness):
         """Take note of a successful trial; failed ones are only kept from being proposed again."""
 
+    def _pop_unseen(self, points):
+        """Take points off a list until one has not been seen (told, excluded) meanwhile, and return it; None when there is none."""
+        while points:
+            if (point := points.pop(0)) not in self._seen:
+                return point
+        return None
+
     def _random_unseen(self):
         """A random legal point not seen yet, or None when there is none. Uniformly random unless legal points are too rare."""
         if self._systematic is None:

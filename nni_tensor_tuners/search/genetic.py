@@ -3,10 +3,7 @@
 import heapq
 
 from .base import Search, check_integer, check_number
-from .variation import proportional, single_point_crossover, two_parents, uniform_mutation
-
-# How often a child that breaks a constraint or was seen before is mutated again, before a random configuration takes its place.
-MAX_ATTEMPTS = 200
+from .variation import offspring
 
 
 class Genetic(Search):
@@ -48,9 +45,8 @@ class Genetic(Search):
         self._children = []
 
     def _propose(self):
-        while self._children:
-            if (point := self._children.pop(0)) not in self._seen:
-                return point
+        if (point := self._pop_unseen(self._children)) is not None:
+            return point
         if len(self._seen) < self.population_size or len(self._successes) < 2:
             return self._random_unseen()
         self._children = self._breed()
@@ -62,13 +58,4 @@ class Genetic(Search):
     def _breed(self):
         parents = dict(list(self._successes.items())[-self.population_size :])
         parents.update(heapq.nlargest(self.elite_size, self._successes.items(), key=lambda item: item[1]))
-        points, weights = list(parents), proportional(parents.values())
-        children = []
-        for _ in range(self.population_size):
-            child = single_point_crossover(*two_parents(points, weights, self.rng), self.rng)
-            for _ in range(MAX_ATTEMPTS):
-                child = uniform_mutation(self.space, child, self.mutation_rate, self.rng)
-                if child not in self._seen and child not in children and self.space.is_legal(child):
-                    children.append(child)
-                    break
-        return children
+        return offspring(self.space, parents, self.mutation_rate, self.population_size, self._seen, self.rng)

@@ -92,9 +92,8 @@ class NA2C(Search):
         if not self._seen:
             self._center = self.space.starting_point(self.rng)
             return self._center
-        while self._reached:
-            if (point := self._reached.pop(0)) not in self._seen:
-                return point
+        if (point := self._pop_unseen(self._reached)) is not None:
+            return point
         if self._center is not None and self._center != self._used_up:
             self._train()
             self._walk()

@@ -5,10 +5,7 @@ import heapq
 import numpy as np
 
 from .base import Search, check_integer, check_number
-from .variation import proportional, single_point_crossover, two_parents, uniform_mutation
-
-# How often a child that breaks a constraint or was seen before is mutated again, before it is given up.
-MAX_ATTEMPTS = 200
+from .variation import offspring
 
 
 class NoSE(Search):
@@ -59,9 +56,8 @@ class NoSE(Search):
         self._elite = []
 
     def _propose(self):
-        while self._elite:
-            if (point := self._elite.pop(0)) not in self._seen:
-                return point
+        if (point := self._pop_unseen(self._elite)) is not None:
+            return point
         if len(self._seen) >= self.population_size:
             self._elite = self._breed()
         return self._elite.pop(0) if self._elite else self._random_unseen()
@@ -72,22 +68,14 @@ class NoSE(Search):
         population = dict(heapq.nlargest(self.population_size, measured, key=lambda item: item[1]))
         if len(population) < 2:
             return []
-        points, weights = list(population), proportional(population.values())
-        offspring = {}  # a dict for its order
-        for _ in range(self.offspring_size):
-            child = single_point_crossover(*two_parents(points, weights, self.rng), self.rng)
-            for _ in range(MAX_ATTEMPTS):
-                child = uniform_mutation(self.space, child, self.mutation_rate, self.rng)
-                if child not in self._seen and child not in offspring and self.space.is_legal(child):
-                    offspring[child] = None
-                    break
-        if not offspring:
+        children = offspring(self.space, population, self.mutation_rate, self.offspring_size, self._seen, self.rng)
+        if not children:
             return []
         known = np.array([self._coordinates(point) for point in self.results])
-        values = np.array([self.worst if fitness is None else fitness for fitness in self.results.values()])
-        estimates = knn_estimate(np.array([self._coordinates(point) for point in offspring]), known, values, self.neighbours)
+        failed = self.worst
+        values = np.array([failed if fitness is None else fitness for fitness in self.results.values()])
+        estimates = knn_estimate(np.array([self._coordinates(point) for point in children]), known, values, self.neighbours)
         ranked = np.argsort(-estimates, kind="stable")[: self.elite_size]
-        children = list(offspring)
         return [children[i] for i in ranked]
 
     def _coordinates(self, point):

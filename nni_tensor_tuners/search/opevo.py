@@ -59,10 +59,8 @@ class OpEvo(Search):
         return [(self.space.config(point), -loss) for loss, _, point in self._parents]
 
     def _propose(self):
-        # Children bred before a result or a warm start told the same point are dropped here.
-        while self._children:
-            if (point := self._children.pop(0)) not in self._seen:
-                return point
+        if (point := self._pop_unseen(self._children)) is not None:
+            return point
         if len(self._seen) < self.parents_size or not self._parents:
             return self._random_unseen()
         self._children = self._breed()

@@ -1,5 +1,42 @@
 """What the evolutionary searches share: selection in proportion to fitness, crossover, mutation."""
 
+# How often a child that breaks a constraint or was seen before is mutated again, before it is given up.
+MAX_ATTEMPTS = 200
+
+
+def offspring(space, parents, mutation_rate, count, seen, rng):
+    """Children of two parents each, drawn in proportion to fitness, by single-point crossover and uniform mutation.
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    parents
+        point -> fitness, two at least.
+    mutation_rate
+        Of every parameter.
+    count
+        How many; fewer come where no legal one can be found.
+    seen
+        Points that are not wanted again.
+    rng
+        The search's generator.
+
+    Returns
+    -------
+    list of points, legal and distinct
+    """
+    points, weights = list(parents), proportional(parents.values())
+    children = {}  # a dict for its order
+    for _ in range(count):
+        child = single_point_crossover(*two_parents(points, weights, rng), rng)
+        for _ in range(MAX_ATTEMPTS):
+            child = uniform_mutation(space, child, mutation_rate, rng)
+            if child not in seen and child not in children and space.is_legal(child):
+                children[child] = None
+                break
+    return list(children)
+
 
 def proportional(fitnesses):
     """Selection weights in proportion to fitness (a roulette wheel); equal ones where no fitness is positive.
