@@ -6,7 +6,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from test_search import MM1, planted
+from test_search import MM1, TARGET, distance, planted
 
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
 from nni_tensor_tuners.device import find_device
@@ -190,10 +190,18 @@ def test_fault_6_a_center_without_neighbours_is_not_the_end():
     assert len({str(config) for config in tell_in_turn(isolated, lambda config: 1.0, 50)}) == 50
 
 
+def test_a_settled_policy_does_not_use_up_a_neighbourhood():
+    # Nothing is better than the center, which has some thousand configurations within three moves.
+    search = create_search("NA2C", SearchSpace.from_json(MM1), seed=0, lr=0.05, exploration=0)
+    search.tell(TARGET, 1.0)
+    configs = tell_in_turn(search, lambda config: planted(config) / 2, 300)
+    assert max(map(distance, configs)) <= 3 and search._used_up is None
+
+
 def test_a_used_up_neighbourhood_is_not_walked_again():
     space = SearchSpace.from_json({letter: {"_type": "discrete", "_value": list(range(12))} for letter in "abc"})
     search = create_search("NA2C", space, seed=0)
-    tell_in_turn(search, lambda config: -sum(config.values()), 20)  # the start is the best; 19 others are within three moves
+    tell_in_turn(search, lambda config: -sum(config.values()), 21)  # the start is the best; 19 others are within three moves
     remembered = len(search.memory)
     assert search._used_up == (0, 0, 0)
     tell_in_turn(search, lambda config: -sum(config.values()), 200)

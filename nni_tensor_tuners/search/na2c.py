@@ -9,6 +9,8 @@ from .base import Search, check_integer, check_number
 
 # Walks in a row without a new configuration, after which a neighbourhood counts as used up.
 MAX_WALKS = 100
+# After this many of them the moves are random: a policy that has settled walks the same way again and again.
+POLICY_WALKS = 10
 # Random points that say how large the network's inputs are.
 SCALING_POINTS = 256
 # Training after each round: minibatches, and transitions in each.
@@ -55,7 +57,8 @@ class NA2C(Search):
     lr
         Adam's step size; 0 switches learning off.
     exploration
-        Probability of a random move; the policy chooses otherwise.
+        Probability of a random move; the policy chooses otherwise. Walks that reach nothing new ten times in a row become
+        random.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
@@ -120,7 +123,8 @@ class NA2C(Search):
                 successors = self._legal_successors(state)
                 if not successors:
                     break
-                action, probability = self._choose(state, successors)
+                exploration = self.exploration if fruitless < POLICY_WALKS else 1.0
+                action, probability = self._choose(state, successors, exploration)
                 walk.append(Transition(state, action, probability, successors[action]))
                 state = successors[action]
                 if state not in self._seen and state not in self._reached:
@@ -133,11 +137,11 @@ class NA2C(Search):
         if not self._reached:
             self._used_up = self._center
 
-    def _choose(self, state, successors):
-        """An action, and the probability with which it was chosen."""
+    def _choose(self, state, successors, exploration):
+        """An action, and the probability with which it was chosen; random with probability ``exploration``."""
         actions = list(successors)
         policy = self.network.forward(*self._inputs_of([state]))[0][0, actions]
-        mixed = self.exploration / len(actions) + (1 - self.exploration) * policy
+        mixed = exploration / len(actions) + (1 - exploration) * policy
         chosen = self.rng.choices(range(len(actions)), mixed.tolist())[0]
         return actions[chosen], float(mixed[chosen])
 
