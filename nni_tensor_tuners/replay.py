@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 
 from . import landscape
@@ -77,16 +78,15 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
     before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
     pool = ProcessPoolExecutor(jobs, initializer=_leave_signals_to_parent)
     try:
-        futures = {
-            pool.submit(_replay_one, *places[where], *searches[label], seed, trials): (where, label, seed)
-            for where, label, seed in work
-        }
-        for future in as_completed(futures):
-            where, label, seed = futures[future]
-            runs[where, label, seed] = {**future.result(), "where": where, "search": label}
-            done(runs[where, label, seed], len(runs), len(work))
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):  # the runs that have ended by then are the answer
+            futures = {
+                pool.submit(_replay_one, *places[where], *searches[label], seed, trials): (where, label, seed)
+                for where, label, seed in work
+            }
+            for future in as_completed(futures):
+                where, label, seed = futures[future]
+                runs[where, label, seed] = {**future.result(), "where": where, "search": label}
+                done(runs[where, label, seed], len(runs), len(work))
     finally:
         for each in before:  # a second Ctrl-C has nothing to hurry: what is running takes a second or two
             signal.signal(each, signal.SIG_IGN)

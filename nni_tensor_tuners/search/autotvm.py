@@ -234,10 +234,7 @@ class AutoTVM(Search):
 
     def _moved(self, point):
         i = self._movable[int(self.rng.random() * len(self._movable))]
-        parameter = self.space.parameters[i]
-        while (vertex := parameter.sample(self.rng)) == point[i]:
-            pass
-        return (*point[:i], vertex, *point[i + 1 :])
+        return (*point[:i], self.space.parameters[i].sample_other(point[i], self.rng), *point[i + 1 :])
 
     def _consider(self, best, point, value):
         return point not in self._seen and best.add(point, value)

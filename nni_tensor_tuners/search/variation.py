@@ -66,12 +66,6 @@ def single_point_crossover(a, b, rng):
 def uniform_mutation(space, point, rate, rng):
     """Every parameter, with probability ``rate``, replaced by another of its values, all equally likely."""
     return tuple(
-        _another(parameter, vertex, rng) if parameter.size > 1 and rng.random() < rate else vertex
+        parameter.sample_other(vertex, rng) if parameter.size > 1 and rng.random() < rate else vertex
         for parameter, vertex in zip(space.parameters, point)
     )
-
-
-def _another(parameter, vertex, rng):
-    while (other := parameter.sample(rng)) == vertex:
-        pass
-    return other

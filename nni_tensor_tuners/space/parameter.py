@@ -62,6 +62,13 @@ class Parameter(ABC):
     def to_json(self):
         """This parameter as NNI search-space JSON: ``{"_type": ..., "_value": ...}``."""
 
+    def sample_other(self, vertex, rng):
+        """Draw a vertex other than this one, all equally likely; the parameter must have two at least."""
+        other = self.sample(rng)
+        while other == vertex:
+            other = self.sample(rng)
+        return other
+
     def neighbours(self, vertex):
         """List every vertex adjacent to ``vertex``, S(u) of OpEvo equation 3."""
         moved = (self.move(vertex, index) for index in range(self.moves))
