@@ -11,8 +11,18 @@ from .na2c import NA2C
 from .nose import NoSE
 from .opevo import OpEvo
 from .random import Random
+from .walkgp import WalkGP
 
-SEARCHES = {"OpEvo": OpEvo, "GBFS": GBFS, "NA2C": NA2C, "AutoTVM": AutoTVM, "NoSE": NoSE, "Genetic": Genetic, "Random": Random}
+SEARCHES = {
+    "WalkGP": WalkGP,
+    "OpEvo": OpEvo,
+    "GBFS": GBFS,
+    "NA2C": NA2C,
+    "AutoTVM": AutoTVM,
+    "NoSE": NoSE,
+    "Genetic": Genetic,
+    "Random": Random,
+}
 
 __all__ = ["SEARCHES", "Exhausted", "Search", "arguments_of", "check_names", "create_search"]
 

@@ -1,0 +1,238 @@
+"""WalkGP: Bayesian optimisation whose prior is the topology of the search space."""
+
+import functools
+from itertools import islice
+
+import numpy as np
+from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
+
+from .base import Search, check_choice, check_integer, check_number
+from .gaussian_process import GaussianProcess
+from .kernel import KERNELS, Encoder
+
+# Random configurations that candidates are drawn from: so many at first, so many more (walked away from old ones) each time.
+FIRST_POOL, MORE_POOL, MAX_POOL = 512, 100, 3000
+# Offspring are walked from the best so many configurations, with this q.
+PARENTS, WALK_Q = 8, 0.3
+# Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
+CLIMBERS, ROUNDS = 8, 4
+# Beyond this many results x candidates fewer candidates are scored.
+MAX_SCORED = 1_500_000
+# Hyperparameters are fitted again when there are this many times as many results as last time.
+REFIT = 1.1
+# The model of failure is asked about this many of the candidates with the highest expected improvement.
+SHORT_LIST = 256
+MIN_SUCCESS = 0.02
+# Box-Cox powers to choose from.
+POWERS = (0, 1, 2, 3)
+
+
+class WalkGP(Search):
+    """Gaussian process over the q-random walks of the space's own graphs (kernel.py), expected improvement, learned failures.
+
+    Trials that succeeded are explained by a Gaussian process, their fitness bent by the Box-Cox power that makes it most
+    normal. Hyperparameters maximise the marginal likelihood times weak priors. A second process with the same kind of kernel learns where trials fail, and
+
+        acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
+
+    with the improvement counted from the highest posterior mean so far. The candidates are a pool of random configurations,
+    offspring of the best ones by crossover and q-random walks, and what hill climbing along the space's edges finds from the
+    best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
+    is no set of near-copies.
+
+    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 1.5 million / n; hyperparameters are fitted to
+    at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
+    that, or thousands of them are to be made, OpEvo is the better choice.
+
+    Parameters
+    ----------
+    initial
+        Random configurations before the model proposes.
+    offspring
+        How many children of the best configurations are among the candidates; 0 for none.
+    failure_weight
+        0 ignores what is learned about failures.
+    kernel
+        "walk"; "rbf" and "hamming" are there to compare with.
+    divisibility
+        Whether discrete integers are also seen by the powers of two that divide them.
+
+    >>> from nni_tensor_tuners import SearchSpace, create_search
+    >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
+    >>> search = create_search("WalkGP", space, seed=0)
+    >>> for _ in range(40):
+    ...     for config in search.ask(1):
+    ...         search.tell(config, fitness=1 / (1 + abs(config["X"][3] - 32)))
+    >>> max(f for f in search.results.values())
+    1.0
+    """
+
+    def __init__(self, space, seed=0, initial=2, offspring=300, failure_weight=2.0, kernel="walk", divisibility=True):
+        super().__init__(space, seed)
+        check_integer("initial", initial)
+        check_integer("offspring", offspring, 0)
+        check_number("failure_weight", failure_weight, 0, 100)
+        check_choice("kernel", kernel, KERNELS)
+        if not isinstance(divisibility, bool):
+            raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
+        self.initial = initial
+        self.offspring = offspring
+        self.failure_weight = failure_weight
+        self._encoder = Encoder(space, divisibility)
+        self._model = _Model(self._encoder, kernel)
+        self._success = _Model(self._encoder, kernel)
+        self._pool = []  # random legal points, and their rows
+        self._pool_rows = np.zeros((0, self._encoder.width), dtype=np.float32)
+
+    def _propose(self):
+        with _threadpools().limit(limits=1, user_api="blas"):  # more would fight with the trials for the cores
+            return self._propose_by_model()
+
+    def _propose_by_model(self):
+        fitness = {point: value for point, value in self.results.items() if value is not None}
+        if len(self._seen) < self.initial or len(fitness) < 2 or not self._encoder.axes:
+            return self._random_unseen()
+        pending = sorted(point for point in self._seen if point not in self.results)
+        scores = standard_scores(np.array(list(fitness.values())))
+        incumbent = self._model.learn(dict(zip(fitness, scores.tolist())), pending)
+        self._learn_failures()
+        return self._maximise(fitness, incumbent) or self._random_unseen()
+
+    def _learn_failures(self):
+        """Train the model of success: 1 or 0 minus a mean, in standard deviations."""
+        outcomes = {point: value is not None for point, value in self.results.items()}
+        successes = sum(outcomes.values())
+        # As after two successes more and half a failure: a first failure is no reason to stay away from everything.
+        self._mean_success = (successes + 2) / (len(outcomes) + 2.5)
+        self._deviation_of_success = max(0.2, (self._mean_success * (1 - self._mean_success)) ** 0.5)
+        self._fails = successes < len(outcomes) and self.failure_weight > 0
+        if self._fails:
+            unit = self._deviation_of_success
+            self._success.learn({point: (outcome - self._mean_success) / unit for point, outcome in outcomes.items()}, [])
+
+    def _acquisition(self, rows, incumbent):
+        """log EI + failure_weight log P(success) of rows, shape (m,); minus infinity off the short list."""
+        mean, deviation = self._model.process.predict(rows)
+        value = log_expected_improvement(mean, deviation, incumbent)
+        if not self._fails:
+            return value
+        best = np.argsort(-value, kind="stable")[:SHORT_LIST]  # the second term is never positive
+        success = self._mean_success + self._deviation_of_success * self._success.process.predict(rows[best])[0]
+        weighed = np.full(len(value), -np.inf)
+        weighed[best] = value[best] + self.failure_weight * np.log(np.clip(success, MIN_SUCCESS, 1.0))
+        return weighed
+
+    def _maximise(self, fitness, incumbent):
+        """The unseen legal point with the highest acquisition that could be found, or None where none was found."""
+        found = {}
+
+        def consider(points, rows):
+            if points:
+                values = self._acquisition(rows, incumbent)
+                best = [i for i in np.argsort(-values, kind="stable").tolist() if points[i] not in self._seen]
+                found.update((points[i], values[i]) for i in best[:CLIMBERS])
+
+        self._widen_pool()
+        limit = MAX_SCORED // len(fitness)
+        consider(self._pool[-limit:], self._pool_rows[-limit:])
+        children = self._children(fitness, min(self.offspring, limit))
+        consider(children, self._encoder.rows(children))
+        climbed = set()
+        for _ in range(ROUNDS if found else 0):
+            before = max(found.values())
+            climbers = [point for point in sorted(found, key=found.get, reverse=True)[:CLIMBERS] if point not in climbed]
+            climbed.update(climbers)
+            around = dict.fromkeys(q for p in climbers for q in self.space.neighbouring_points(p) if q not in found)
+            consider(list(around), self._encoder.rows(list(around)))
+            if max(found.values()) == before:
+                break
+        return max(found, key=found.get) if found else None
+
+    def _widen_pool(self):
+        """Add random points to the pool; the oldest leave it when it is full."""
+        if not self._pool:
+            drawn = (self._random_point() for _ in range(FIRST_POOL))
+            if self._random_point() is not None and self._legal_is_rare:
+                drawn = islice(self.space.points(self.rng), FIRST_POOL)
+            new = dict.fromkeys(point for point in drawn if point is not None)
+        else:
+            old = set(self._pool)
+            walked = (self.space.walk_point(self.rng.choice(self._pool), 0.5, self.rng) for _ in range(MORE_POOL))
+            new = dict.fromkeys(point for point in walked if point not in old and self.space.is_legal(point))
+        self._pool = [*self._pool, *new][-MAX_POOL:]
+        self._pool_rows = np.vstack([self._pool_rows, self._encoder.rows(list(new))])[-MAX_POOL:]
+
+    def _children(self, fitness, count):
+        """Unseen legal offspring of the best configurations: half of them by uniform crossover, all by q-random walks."""
+        parents = sorted(fitness, key=fitness.get, reverse=True)[:PARENTS]
+        children = {}  # a dict for its order
+        for _ in range(count):
+            child = parents[int(len(parents) * self.rng.random() ** 2)]
+            if self.rng.random() < 0.5:
+                child = tuple(self.rng.choice(pair) for pair in zip(child, self.rng.choice(parents)))
+            child = self.space.walk_point(child, WALK_Q, self.rng)
+            if child not in self._seen and child not in children and self.space.is_legal(child):
+                children[child] = None
+        return list(children)
+
+
+class _Model:
+    """A Gaussian process over points that is fitted again when it has grown by a tenth."""
+
+    def __init__(self, encoder, kernel):
+        self.process = GaussianProcess(encoder, kernel)
+        self._encoder = encoder
+        self._points = []  # those of the process's rows
+        self._fit_at = 0
+
+    def learn(self, scores, pending):
+        """Explain scores (point -> score) and count pending points as measured with their mean; returns the highest mean."""
+        if len(scores) >= self._fit_at:
+            self.process.fit(self._encoder.rows(list(scores)), np.array(list(scores.values())))
+            self._points = []
+            self._fit_at = max(len(scores) + 1, int(len(scores) * REFIT))
+        wanted = dict.fromkeys([*scores, *pending])
+        if any(point not in wanted for point in self._points):  # it was pending, and has failed
+            self.process.clear()
+            self._points = []
+        known = set(self._points)
+        new = [point for point in wanted if point not in known]
+        if new:
+            self.process.append(self._encoder.rows(new))
+            self._points += new
+        return self.process.explain(np.array([scores.get(point, np.nan) for point in self._points])).max()
+
+
+def standard_scores(fitness):
+    """Fitness, shape (n,), bent by the Box-Cox power that makes it most like a normal sample, standardised.
+
+    Powers from 0 (the logarithm, for kernels that differ by orders of magnitude) to 3 (which spreads out a ceiling that many
+    come close to); chosen by the profile likelihood (Box and Cox 1964, section 3). What is not positive counts as a
+    thousandth of the smallest positive one, and all are equal where there is none.
+    """
+    positive = fitness[fitness > 0]
+    if not len(positive):
+        return np.zeros(len(fitness))
+    logs = np.log(np.maximum(fitness, positive.min() / 1000))
+    logs -= logs.mean()  # with the geometric mean as unit the Jacobian drops out of the likelihood
+    bent = [np.expm1(power * logs) / power if power else logs for power in POWERS]
+    scores = min(bent, key=np.var)
+    scores = scores - scores.mean()
+    return scores / (scores.std() or 1.0)
+
+
+def log_expected_improvement(mean, deviation, incumbent):
+    """Log of the expected improvement of normal variables over ``incumbent``; arrays of shape (m,)."""
+    u = (mean - incumbent) / deviation
+    near = np.maximum(u, -6.0)
+    exact = np.log(near * ndtr(near) + np.exp(-(near**2) / 2) / np.sqrt(2 * np.pi))
+    # Far below the incumbent the two terms cancel; their difference goes as the density over u^2.
+    far = np.minimum(u, -6.0)
+    tail = -(far**2) / 2 - 2 * np.log(-far) - np.log(2 * np.pi) / 2
+    return np.where(u > -6.0, exact, tail) + np.log(deviation)
+
+
+@functools.cache  # finding the libraries takes milliseconds
+def _threadpools():
+    return ThreadpoolController()
