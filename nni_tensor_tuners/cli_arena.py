@@ -32,6 +32,9 @@ def add_commands(command):
     sub.add_argument("sources", nargs="+", metavar="LANDSCAPE", help=_LANDSCAPE_HELP)
     _add_searches(sub)
     _add_runs(sub, 200, 20, "runs/replay")
+    sub.add_argument(
+        "--batch", type=positive, default=1, help="configurations asked for at a time, as by concurrent trials (default: 1)"
+    )
     _add_jobs(sub)
 
     sub = command(
@@ -144,7 +147,8 @@ def _replay_and_report(args, searches, figures):
         progress.show(f"{_bar(ended / total)} {ended}/{total} runs, {left:.0f} s left; {run['search']} on {run['where']}")
 
     counts = _counts(args.at, trials)
-    runs, total = replay_all(args.sources, searches, seeds, trials, args.jobs or usable_cores(), done)
+    batch = getattr(args, "batch", 1)  # sensitivity has none
+    runs, total = replay_all(args.sources, searches, seeds, trials, batch, args.jobs or usable_cores(), done)
     if not runs:
         raise ValueError("interrupted before a run had ended")
     if len(runs) < total:

@@ -12,7 +12,7 @@ from . import landscape
 from .search import Exhausted, create_search
 
 
-def replay(recording, name, class_args, seed, trials):
+def replay(recording, name, class_args, seed, trials, batch=1, histories=()):
     """Run a search on a landscape.
 
     Parameters
@@ -23,6 +23,10 @@ def replay(recording, name, class_args, seed, trials):
         The search, as for `create_search`.
     trials
         At most this many; a failed one counts like any other.
+    batch
+        So many are asked for at a time; none of them is told before all have been asked.
+    histories
+        What the search is given of other landscapes, as for `Search.transfer`.
 
     Returns
     -------
@@ -31,26 +35,30 @@ def replay(recording, name, class_args, seed, trials):
     """
     start = time.perf_counter()
     search = create_search(name, recording.space, seed=seed, **class_args)
+    if histories:
+        search.transfer(histories)
     spent = longest = time.perf_counter() - start
     best, failed, optimum = [], 0, recording.optimum
     while len(best) < trials:
         start = time.perf_counter()
         try:
-            (config,) = search.ask(1)
+            configs = search.ask(min(batch, trials - len(best)))
         except Exhausted:
             break
         asked = time.perf_counter()
-        fitness = recording.fitness[recording.space.point(config)]
+        measured = [recording.fitness[recording.space.point(config)] for config in configs]
         told = time.perf_counter()
-        search.tell(config, fitness)
+        for config, fitness in zip(configs, measured):
+            search.tell(config, fitness)
         seconds = time.perf_counter() - told + asked - start
         spent, longest = spent + seconds, max(longest, seconds)
-        failed += fitness is None
-        best.append(max(best[-1] if best else 0.0, (fitness or 0.0) / optimum))
+        for fitness in measured:
+            failed += fitness is None
+            best.append(max(best[-1] if best else 0.0, (fitness or 0.0) / optimum))
     return {"where": recording.name, "seed": seed, "best": best, "failed": failed, "seconds": spent, "longest": longest}
 
 
-def replay_all(sources, searches, seeds, trials, jobs, done):
+def replay_all(sources, searches, seeds, trials, batch, jobs, done):
     """Run every search with every seed on every landscape, in ``jobs`` processes.
 
     Parameters
@@ -59,7 +67,7 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
         Paths, as for `landscape.load`.
     searches
         label -> (name, class_args).
-    seeds, trials, jobs
+    seeds, trials, batch, jobs
         Numbers.
     done
         Called with (run, how many are done, how many there are) as each run ends.
@@ -80,7 +88,7 @@ def replay_all(sources, searches, seeds, trials, jobs, done):
     try:
         with suppress(KeyboardInterrupt):  # the runs that have ended by then are the answer
             futures = {
-                pool.submit(_replay_one, *places[where], *searches[label], seed, trials): (where, label, seed)
+                pool.submit(_replay_one, *places[where], *searches[label], seed, trials, batch): (where, label, seed)
                 for where, label, seed in work
             }
             for future in as_completed(futures):
@@ -106,9 +114,9 @@ def _places(sources):
     }
 
 
-def _replay_one(source, where, name, class_args, seed, trials):
+def _replay_one(source, where, name, class_args, seed, trials, batch):
     recording = next(recording for recording in _load(source) if recording.name == where)
-    return replay(recording, name, class_args, seed, trials)
+    return replay(recording, name, class_args, seed, trials, batch)
 
 
 @functools.cache  # each process reads a recording once

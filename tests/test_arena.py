@@ -190,7 +190,7 @@ def test_the_number_of_jobs_changes_nothing(tmp_path):
         with open(out / "runs.csv", encoding="utf-8") as file:
             rows = csv.DictReader(file)
             curves.append([{k: v for k, v in row.items() if k not in ("seconds", "longest")} for row in rows])
-    assert curves[0] == curves[1] and len(curves[0]) == 7 * 3
+    assert curves[0] == curves[1] and len(curves[0]) == 8 * 3
 
 
 def test_ctrl_c_keeps_the_runs_that_have_ended(tmp_path):
@@ -201,7 +201,7 @@ def test_ctrl_c_keeps_the_runs_that_have_ended(tmp_path):
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
     assert process.returncode == 0 and errors == ""
-    ended = int(re.search(r"interrupted: (\d+) of 35000 runs had ended", printed).group(1))
+    ended = int(re.search(r"interrupted: (\d+) of 40000 runs had ended", printed).group(1))
     with open(tmp_path / "runs.csv", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == ended >= 1
 
@@ -321,5 +321,5 @@ def test_on_the_shared_landscapes_every_search_beats_random(tmp_path, capsys):
     sources = [str(SHARED / f"{name}.csv.gz") for name in ("gemm4096__P100", "convolution_milo__A4000", "pnpoly__RTX_2080_Ti")]
     assert main(["replay", *sources, "--seeds", "8", "--output", str(tmp_path)]) == 0
     last = capsys.readouterr().out.split("mean of 3 landscapes")[1].splitlines()
-    at_200 = {line.split()[0]: numbers_of(line)[3] for line in last[2:9]}
-    assert len(at_200) == 7 and all(value > at_200["Random"] for name, value in at_200.items() if name != "Random")
+    at_200 = {line.split()[0]: numbers_of(line)[3] for line in last[2:10]}
+    assert len(at_200) == 8 and all(value > at_200["Random"] for name, value in at_200.items() if name != "Random")

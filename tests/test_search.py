@@ -244,7 +244,7 @@ def test_no_search_is_drawn_to_failures_where_fitness_is_negative(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SEARCHES if name != "AutoTVM"])
-def test_only_autotvm_takes_a_transfer(name):
+def test_only_model_based_searches_take_a_transfer(name):
     with pytest.raises(ValueError, match=f"{name} takes no transfer"):
         create_search(name, SearchSpace.from_json(MM1)).transfer([[(TARGET, 1.0)]])
 

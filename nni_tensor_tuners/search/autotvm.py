@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from ..space import Discrete, Factor
-from .base import Search, check_choice, check_integer, check_number
+from .base import Search, check_choice, check_elsewhere, check_integer, check_number
 from .cost_model import CostModel, one_thread
 
 _log = logging.getLogger(__name__)
@@ -187,8 +187,7 @@ class AutoTVM(Search):
 
     def _features_elsewhere(self, config):
         """Features of a configuration of another space with the same parameters: other extents, other values."""
-        if not isinstance(config, dict) or set(config) != set(self.space.names):
-            raise ValueError(f"transfer: expected the parameters {', '.join(self.space.names)}, got {config!r}")
+        check_elsewhere(self.space, config)
         features = []
         for parameter in self.space.parameters:
             value = config[parameter.name]

@@ -141,6 +141,12 @@ class Search(ABC):
         return point
 
 
+def check_elsewhere(space, config):
+    """Raise ValueError unless a configuration measured elsewhere has the parameters of this space."""
+    if not isinstance(config, dict) or set(config) != set(space.names):
+        raise ValueError(f"transfer: expected the parameters {', '.join(space.names)}, got {config!r}")
+
+
 def check_integer(name, value, minimum=1):
     """Raise ValueError unless an argument is an integer of at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:

@@ -64,12 +64,8 @@ class GaussianProcess:
         scores
             Of shape (n,), about standardised.
         """
-        if len(scores) > MAX_FITTED:
-            order = np.argsort(-scores, kind="stable")
-            best, rest = order[: MAX_FITTED // 4], order[MAX_FITTED // 4 :]
-            spread = np.linspace(0, len(rest) - 1, MAX_FITTED - len(best)).astype(int)
-            chosen = np.concatenate([best, rest[spread]])
-            rows, scores = rows[chosen], scores[chosen]
+        chosen = evenly(scores, MAX_FITTED)
+        rows, scores = rows[chosen], scores[chosen]
         mean, deviation = self._prior
         found = minimize(
             self._loss,
@@ -122,7 +118,7 @@ class GaussianProcess:
             precision = columns.T @ self._inverse  # rows of K^-1
             scores = scores.copy()
             scores[pending] = -np.linalg.solve(precision[:, pending], precision[:, ~pending] @ scores[~pending])
-        self._weights = self._inverse.T @ (self._inverse @ scores)
+        self._weights = self.solve(scores)
         shape, rate = AMPLITUDE_PRIOR
         self.amplitude = (scores @ self._weights + 2 * rate) / ((~pending).sum() + 2 * shape)
         return scores - self.noise * self._weights
@@ -133,6 +129,14 @@ class GaussianProcess:
         mean = k @ self._weights.astype(np.float32)
         explained = np.square(k @ self._inverse.T.astype(np.float32)).sum(axis=1)
         return mean.astype(float), np.sqrt(self.amplitude * np.maximum(1 - explained, 1e-6).astype(float))
+
+    def mean(self, rows):
+        """Posterior mean alone, of shape (m,)."""
+        return (self._correlation(rows, self._rows, np.float32) @ self._weights.astype(np.float32)).astype(float)
+
+    def solve(self, values):
+        """(k + noise I)^-1 times values of the rows, of shape (len(self), anything)."""
+        return self._inverse.T @ (self._inverse @ values)
 
     def _correlation(self, a, b, dtype):
         return np.exp((a.astype(dtype) @ self._table.astype(dtype)) @ b.T.astype(dtype))
@@ -158,3 +162,12 @@ class GaussianProcess:
         mean, deviation = self._prior
         off = (theta - mean) / deviation
         return loss + off @ off / 2, gradient + off / deviation
+
+
+def evenly(scores, most):
+    """Numbers of at most ``most`` scores: all, or the best quarter of ``most`` and an even choice of the rest."""
+    order = np.argsort(-scores, kind="stable")
+    if len(order) <= most:
+        return np.arange(len(order))
+    best, rest = order[: most // 4], order[most // 4 :]
+    return np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]])

@@ -15,9 +15,12 @@ S = (1 - q) (I - q P)^-1 the distribution of where it ends (OpEvo appendix A), s
 unit diagonal is the axis's correlation; the product over all axes that of two configurations.
 """
 
+import math
+
 import numpy as np
 
 from ..space import Choice, Discrete, Factor, Permutation
+from .base import check_elsewhere
 
 # A longer path is seen as this many runs of neighbouring values.
 MAX_LEVELS = 128
@@ -96,6 +99,7 @@ class Encoder:
     """
 
     def __init__(self, space, divisibility=True):
+        self._space = space
         self.axes = []
         self._groups = []  # (parameter's number, its axes, the number of the first of them, levels known)
         for number, parameter in enumerate(space.parameters):
@@ -121,6 +125,22 @@ class Encoder:
         rows[np.arange(len(points))[:, None], columns + self.starts[:-1]] = 1
         return rows
 
+    def rows_elsewhere(self, configs):
+        """Rows of configurations of another space with the same parameters: other extents, other values.
+
+        A number stands for the nearest one here (by ratio); a factorisation for the one here with the nearest tile extents.
+
+        Raises
+        ------
+        ValueError
+            If the parameters are others, or have other elements or numbers of factors.
+        """
+        points = []
+        for config in configs:
+            check_elsewhere(self._space, config)
+            points.append(tuple(nearest_vertex(parameter, config[parameter.name]) for parameter in self._space.parameters))
+        return self.rows(points)
+
     def log_table(self, lengths, kernel):
         """Logs of the axes' correlations on the diagonal blocks of a matrix of shape (width, width).
 
@@ -136,6 +156,22 @@ class Encoder:
         return [slice(start, end) for start, end in zip(self.starts, self.starts[1:])]
 
 
+def nearest_vertex(parameter, value):
+    """What stands here for a value of a parameter of the same name elsewhere; of a factor parameter only the tiles count."""
+    if isinstance(parameter, Factor) and isinstance(value, (list, tuple)) and len(value) == parameter.parts:
+        return tuple(value)
+    if isinstance(parameter, Discrete) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return min(parameter.numbers, key=lambda number: abs(_log(number) - _log(value)))
+    try:
+        return parameter.encode(value)
+    except ValueError as error:
+        raise ValueError(f"transfer: {error}") from None
+
+
+def _log(number):
+    return math.copysign(math.log1p(abs(number)), number)
+
+
 def parameter_axes(parameter, divisibility=True):
     """The axes of a parameter that has more than one value."""
     if isinstance(parameter, Choice):
@@ -145,7 +181,10 @@ def parameter_axes(parameter, divisibility=True):
         return [Axis(len(elements), lambda order, element=element: order.index(element)) for element in elements]
     if isinstance(parameter, Factor):
         return [
-            Axis(exponent + 1, lambda factors, prime=prime, inner=inner: _exponent(factors[-inner:], prime, exponent))
+            Axis(
+                exponent + 1,
+                lambda factors, prime=prime, exponent=exponent, inner=inner: _exponent(factors[-inner:], prime, exponent),
+            )
             for prime, exponent in parameter.exponents.items()
             for inner in range(1, parameter.parts)
         ]

@@ -8,7 +8,7 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from .base import Search, check_choice, check_integer, check_number
-from .gaussian_process import GaussianProcess
+from .gaussian_process import GaussianProcess, evenly
 from .kernel import KERNELS, Encoder
 
 # Random configurations that candidates are drawn from: so many at first, so many more (walked away from old ones) each time.
@@ -24,6 +24,8 @@ REFIT = 1.1
 # The model of failure is asked about this many of the candidates with the highest expected improvement.
 SHORT_LIST = 256
 MIN_SUCCESS = 0.02
+# A model of what was measured elsewhere is trained on at most this many results, and believed like so many trials here.
+MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -89,15 +91,36 @@ class WalkGP(Search):
         with _threadpools().limit(limits=1, user_api="blas"):  # more would fight with the trials for the cores
             return self._propose_by_model()
 
+    def transfer(self, histories):
+        for history in histories:
+            known = [(config, fitness) for config, fitness in history if fitness is not None]
+            if len(known) < 2:
+                continue
+            rows = self._encoder.rows_elsewhere([config for config, _ in known])
+            scores = standard_scores(np.array([fitness for _, fitness in known]))
+            chosen = evenly(scores, MAX_SOURCE)
+            source = GaussianProcess(self._encoder, self._model.process.kernel)
+            with _threadpools().limit(limits=1, user_api="blas"):
+                source.fit(rows[chosen], scores[chosen])
+                source.append(rows[chosen])
+                source.explain(scores[chosen])
+            self._model.sources.append(source)
+        if not self._model.sources:
+            raise ValueError("transfer: fewer than two trials succeeded there")
+
     def _propose_by_model(self):
         fitness = {point: value for point, value in self.results.items() if value is not None}
-        if len(self._seen) < self.initial or len(fitness) < 2 or not self._encoder.axes:
+        failed = len(self.results) - len(fitness)
+        blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
+        if blind or (len(self._seen) < self.initial and not self._model.sources) or not self._encoder.axes:
             return self._random_unseen()
-        pending = sorted(point for point in self._seen if point not in self.results)
-        scores = standard_scores(np.array(list(fitness.values())))
-        incumbent = self._model.learn(dict(zip(fitness, scores.tolist())), pending)
+        self._incumbent = None  # until two successes say what is high and what is low
+        if len(fitness) >= 2:
+            pending = sorted(point for point in self._seen if point not in self.results)
+            scores = standard_scores(np.array(list(fitness.values())))
+            self._incumbent = self._model.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
-        return self._maximise(fitness, incumbent) or self._random_unseen()
+        return self._maximise(fitness) or self._random_unseen()
 
     def _learn_failures(self):
         """Train the model of success: 1 or 0 minus a mean, in standard deviations."""
@@ -111,10 +134,12 @@ class WalkGP(Search):
             unit = self._deviation_of_success
             self._success.learn({point: (outcome - self._mean_success) / unit for point, outcome in outcomes.items()}, [])
 
-    def _acquisition(self, rows, incumbent):
+    def _acquisition(self, rows):
         """log EI + failure_weight log P(success) of rows, shape (m,); minus infinity off the short list."""
-        mean, deviation = self._model.process.predict(rows)
-        value = log_expected_improvement(mean, deviation, incumbent)
+        if self._incumbent is None:
+            value = self._model.from_elsewhere(rows)
+        else:
+            value = log_expected_improvement(*self._model.predict(rows), self._incumbent)
         if not self._fails:
             return value
         best = np.argsort(-value, kind="stable")[:SHORT_LIST]  # the second term is never positive
@@ -123,18 +148,18 @@ class WalkGP(Search):
         weighed[best] = value[best] + self.failure_weight * np.log(np.clip(success, MIN_SUCCESS, 1.0))
         return weighed
 
-    def _maximise(self, fitness, incumbent):
+    def _maximise(self, fitness):
         """The unseen legal point with the highest acquisition that could be found, or None where none was found."""
         found = {}
 
         def consider(points, rows):
             if points:
-                values = self._acquisition(rows, incumbent)
+                values = self._acquisition(rows)
                 best = [i for i in np.argsort(-values, kind="stable").tolist() if points[i] not in self._seen]
                 found.update((points[i], values[i]) for i in best[:CLIMBERS])
 
         self._widen_pool()
-        limit = MAX_SCORED // len(fitness)
+        limit = MAX_SCORED // max(1, len(self.results))
         consider(self._pool[-limit:], self._pool_rows[-limit:])
         children = self._children(fitness, min(self.offspring, limit))
         consider(children, self._encoder.rows(children))
@@ -167,7 +192,7 @@ class WalkGP(Search):
         """Unseen legal offspring of the best configurations: half of them by uniform crossover, all by q-random walks."""
         parents = sorted(fitness, key=fitness.get, reverse=True)[:PARENTS]
         children = {}  # a dict for its order
-        for _ in range(count):
+        for _ in range(count if parents else 0):
             child = parents[int(len(parents) * self.rng.random() ** 2)]
             if self.rng.random() < 0.5:
                 child = tuple(self.rng.choice(pair) for pair in zip(child, self.rng.choice(parents)))
@@ -178,18 +203,27 @@ class WalkGP(Search):
 
 
 class _Model:
-    """A Gaussian process over points that is fitted again when it has grown by a tenth."""
+    """A Gaussian process over points that is fitted again when it has grown by a tenth.
+
+    ``sources`` are processes that have learned the same operator elsewhere. Their means m_s are its prior mean, sum of
+    b_s m_s(x), with b_s ~ N(1, 1 / SOURCE_TRIALS) estimated together with the scores (generalised least squares): sources count
+    in full at the start, and as much as they explain later; less than nothing where they mislead.
+    """
 
     def __init__(self, encoder, kernel):
         self.process = GaussianProcess(encoder, kernel)
+        self.sources = []
         self._encoder = encoder
         self._points = []  # those of the process's rows
         self._fit_at = 0
 
     def learn(self, scores, pending):
         """Explain scores (point -> score) and count pending points as measured with their mean; returns the highest mean."""
+        measured = np.array(list(scores.values()))
         if len(scores) >= self._fit_at:
-            self.process.fit(self._encoder.rows(list(scores)), np.array(list(scores.values())))
+            rows = self._encoder.rows(list(scores))
+            self._share = self._shares(self._means(rows), measured, lambda values: values)
+            self.process.fit(rows, measured - self._means(rows) @ self._share)
             self._points = []
             self._fit_at = max(len(scores) + 1, int(len(scores) * REFIT))
         wanted = dict.fromkeys([*scores, *pending])
@@ -201,25 +235,51 @@ class _Model:
         if new:
             self.process.append(self._encoder.rows(new))
             self._points += new
-        return self.process.explain(np.array([scores.get(point, np.nan) for point in self._points])).max()
+        targets = np.array([scores.get(point, np.nan) for point in self._points])
+        if not self.sources:
+            return self.process.explain(targets).max()
+        means = self._means(self._encoder.rows(self._points))
+        done = ~np.isnan(targets)
+        if done.all():  # with trials outstanding the shares stay as they were
+            self._share = self._shares(means, targets, self.process.solve)
+        expected = means @ self._share
+        return (self.process.explain(targets - expected) + expected).max()
+
+    def predict(self, rows):
+        """Posterior mean and standard deviation of scores, of shape (m,) each."""
+        mean, deviation = self.process.predict(rows)
+        return (mean + self._means(rows) @ self._share if self.sources else mean), deviation
+
+    def from_elsewhere(self, rows):
+        """What the sources alone say, of shape (m,)."""
+        return self._means(rows).sum(axis=1)
+
+    def _means(self, rows):
+        """Of shape (m, sources)."""
+        return np.array([source.mean(rows) for source in self.sources]).reshape(len(self.sources), len(rows)).T
+
+    def _shares(self, means, scores, solve):
+        """b, of shape (sources,): (M' K^-1 M + SOURCE_TRIALS I)^-1 (M' K^-1 z + SOURCE_TRIALS)."""
+        whitened = solve(means)
+        left = means.T @ whitened + SOURCE_TRIALS * np.eye(len(self.sources))
+        return np.linalg.solve(left, whitened.T @ scores + SOURCE_TRIALS)
 
 
 def standard_scores(fitness):
     """Fitness, shape (n,), bent by the Box-Cox power that makes it most like a normal sample, standardised.
 
     Powers from 0 (the logarithm, for kernels that differ by orders of magnitude) to 3 (which spreads out a ceiling that many
-    come close to); chosen by the profile likelihood (Box and Cox 1964, section 3). What is not positive counts as a
-    thousandth of the smallest positive one, and all are equal where there is none.
+    come close to); chosen by the profile likelihood (Box and Cox 1964, section 3). Where not all are positive they stay as
+    they are.
     """
-    positive = fitness[fitness > 0]
-    if not len(positive):
-        return np.zeros(len(fitness))
-    logs = np.log(np.maximum(fitness, positive.min() / 1000))
-    logs -= logs.mean()  # with the geometric mean as unit the Jacobian drops out of the likelihood
-    bent = [np.expm1(power * logs) / power if power else logs for power in POWERS]
-    scores = min(bent, key=np.var)
+    scores = fitness
+    if fitness.min() > 0:
+        logs = np.log(fitness)
+        logs -= logs.mean()  # with the geometric mean as unit the Jacobian drops out of the likelihood
+        scores = min((np.expm1(power * logs) / power if power else logs for power in POWERS), key=np.var)
     scores = scores - scores.mean()
-    return scores / (scores.std() or 1.0)
+    deviation = scores.std()
+    return scores / deviation if deviation > 1e-12 else np.zeros(len(scores))
 
 
 def log_expected_improvement(mean, deviation, incumbent):
