@@ -9,7 +9,7 @@ TRIALS ?= 64
 # What `make replay` replays: our own recording; or LANDSCAPES=..., any that `tensor-tuners replay` reads.
 LANDSCAPES ?= $(wildcard benchmarks/landscapes/*)
 SEEDS ?= 20
-SEARCHES ?= OpEvo GBFS NA2C AutoTVM AutoTVM:batch_size=16 NoSE Genetic Random
+SEARCHES ?= WalkGP OpEvo GBFS NA2C AutoTVM AutoTVM:batch_size=16 NoSE Genetic Random
 
 .PHONY: tune test bench replay clean
 

@@ -1,6 +1,6 @@
 """How long a search takes to propose one configuration of MM1's space, as its history grows; how long a huge space takes.
 
-usage: proposal_time.py [TRIALS]      default 2000
+usage: proposal_time.py [SEARCH...]      default: all of them
 """
 
 import math
@@ -15,13 +15,16 @@ from nni_tensor_tuners.schedules import get_template
 from nni_tensor_tuners.search import SEARCHES
 from nni_tensor_tuners.workloads import get_workload
 
-BLOCK = 500
+MARKS = (100, 500, 2000)  # numbers of trials
+WINDOW = 100  # trials before a mark that count: a model that chooses batches works once per batch
 
 
-def milliseconds(search, trials):
-    """Mean time of ask(1) and tell, in ms, over each block of trials."""
+def milliseconds(search):
+    """Mean time of ask(1) and tell, in ms, over the window before each mark."""
     noise, means, spent = random.Random(0), [], 0.0
-    for trial in range(1, trials + 1):
+    for trial in range(1, max(MARKS) + 1):
+        if trial + WINDOW - 1 in MARKS:
+            spent = 0.0
         start = time.perf_counter()
         (config,) = search.ask(1)
         spent += time.perf_counter() - start
@@ -30,22 +33,21 @@ def milliseconds(search, trials):
         start = time.perf_counter()
         search.tell(config, fitness)
         spent += time.perf_counter() - start
-        if trial % BLOCK == 0:
-            means.append(spent / BLOCK * 1e3)
-            spent = 0.0
+        if trial in MARKS:
+            means.append(spent / WINDOW * 1e3)
     return means
 
 
 def main():
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     workload = get_workload("mm1")
     print(f"{find_device('cpu').name}, Python {platform.python_version()}; ms per proposal (ask and tell), MM1")
-    print("search  constraints " + "".join(f"{'to ' + str(end):>10}" for end in range(BLOCK, trials + 1, BLOCK)))
-    for name in SEARCHES:
+    print(f"mean over the {WINDOW} proposals before trial")
+    print("search  constraints " + "".join(f"{mark:>10}" for mark in MARKS))
+    for name in sys.argv[1:] or SEARCHES:
         for kind, device in GENERIC.items():
             template = get_template(workload, kind)
             space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
-            means = milliseconds(create_search(name, space, seed=0), trials)
+            means = milliseconds(create_search(name, space, seed=0))
             print(f"{name:<8}{kind:<12}" + "".join(f"{mean:10.4f}" for mean in means))
     start = time.perf_counter()
     space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [2**40, 6]}})

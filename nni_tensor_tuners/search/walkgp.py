@@ -84,6 +84,8 @@ class WalkGP(Search):
         self._encoder = Encoder(space, divisibility)
         self._model = _Model(self._encoder, kernel)
         self._success = _Model(self._encoder, kernel)
+        self._incumbent = None  # the highest posterior mean, once there are two successes
+        self._fails = False  # whether the model of success has anything to say
         self._pool = []  # random legal points, and their rows
         self._pool_rows = np.zeros((0, self._encoder.width), dtype=np.float32)
 
@@ -114,7 +116,6 @@ class WalkGP(Search):
         blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
         if blind or (len(self._seen) < self.initial and not self._model.sources) or not self._encoder.axes:
             return self._random_unseen()
-        self._incumbent = None  # until two successes say what is high and what is low
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
