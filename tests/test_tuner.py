@@ -189,6 +189,16 @@ def test_transfer_from_another_shape(folder, tmp_path):
     assert all(config["X"][1] * config["X"][2] == 64 for config in tuner.generate_multiple_parameters([0, 1, 2, 3]))
 
 
+def test_walkgp_takes_the_same_transfer(folder, tmp_path):
+    other = tmp_path / "other.jsonl"
+    for exponent in range(8):
+        config = {"X": [2 ** (7 - exponent), 1, 2**exponent], "u": 16}
+        records.append(other, {"config": config, "error_code": 0, "tflops": 2.0**exponent})
+    tuner = started(search="WalkGP", transfer=[str(other)])
+    (config,) = tuner.generate_multiple_parameters([0])
+    assert told(tuner) == {} and config == {"X": [1, 1, 64], "u": 16}  # the best of there, as far as it fits here
+
+
 def test_records_cut_short_lose_one_line_only(tmp_path):
     path = tmp_path / "r.jsonl"
     records.append(path, {"a": 1})
