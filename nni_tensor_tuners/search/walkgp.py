@@ -18,7 +18,7 @@ PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
 # Beyond this many results x candidates fewer candidates are scored.
-MAX_SCORED = 1_500_000
+MAX_SCORED = 750_000
 # Hyperparameters are fitted again when there are this many times as many results as last time.
 REFIT = 1.1
 # The model of failure is asked about this many of the candidates with the highest expected improvement.
@@ -43,7 +43,7 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 1.5 million / n; hyperparameters are fitted to
+    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 750,000 / n; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
     that, or thousands of them are to be made, OpEvo is the better choice.
 
