@@ -219,7 +219,10 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
     "arguments, message",
     [
         (["replay", "nowhere"], "landscape nowhere: expected a folder"),
-        (["replay", "x.json", "--searches", "OpEvoo"], "search 'OpEvoo': unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS"),
+        (
+            ["replay", "x.json", "--searches", "OpEvoo"],
+            "search 'OpEvoo': unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS",
+        ),
         (["replay", "x.json", "--searches", "OpEvo:q"], "search 'OpEvo:q': expected NAME:argument=value, got 'q'"),
         (["replay", "x.json", "--searches", "OpEvo:parent_size=3"], "did you mean 'parents_size'"),
         (["replay", "x.json", "--searches", "OpEvo:parents_size=["], "parents_size must be an integer >= 1, got '['"),

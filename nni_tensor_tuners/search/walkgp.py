@@ -215,6 +215,7 @@ class _Model:
         self.process = GaussianProcess(encoder, kernel)
         self.sources = []
         self._encoder = encoder
+        self._share = np.zeros(0)  # b
         self._points = []  # those of the process's rows
         self._fit_at = 0
 
@@ -223,8 +224,9 @@ class _Model:
         measured = np.array(list(scores.values()))
         if len(scores) >= self._fit_at:
             rows = self._encoder.rows(list(scores))
-            self._share = self._shares(self._means(rows), measured, lambda values: values)
-            self.process.fit(rows, measured - self._means(rows) @ self._share)
+            means = self._means(rows)
+            self._share = self._shares(means, measured, lambda values: values)
+            self.process.fit(rows, measured - means @ self._share)
             self._points = []
             self._fit_at = max(len(scores) + 1, int(len(scores) * REFIT))
         wanted = dict.fromkeys([*scores, *pending])
@@ -240,8 +242,7 @@ class _Model:
         if not self.sources:
             return self.process.explain(targets).max()
         means = self._means(self._encoder.rows(self._points))
-        done = ~np.isnan(targets)
-        if done.all():  # with trials outstanding the shares stay as they were
+        if not np.isnan(targets).any():  # with trials outstanding the shares stay as they were
             self._share = self._shares(means, targets, self.process.solve)
         expected = means @ self._share
         return (self.process.explain(targets - expected) + expected).max()
