@@ -4,7 +4,7 @@ import functools
 from itertools import islice
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr
 from threadpoolctl import ThreadpoolController
 
 from .base import Search, check_choice, check_integer, check_number
@@ -287,12 +287,11 @@ def standard_scores(fitness):
 def log_expected_improvement(mean, deviation, incumbent):
     """Log of the expected improvement of normal variables over ``incumbent``; arrays of shape (m,)."""
     u = (mean - incumbent) / deviation
-    near = np.maximum(u, -6.0)
-    exact = np.log(near * ndtr(near) + np.exp(-(near**2) / 2) / np.sqrt(2 * np.pi))
-    # Far below the incumbent the two terms cancel; their difference goes as the density over u^2.
-    far = np.minimum(u, -6.0)
-    tail = -(far**2) / 2 - 2 * np.log(-far) - np.log(2 * np.pi) / 2
-    return np.where(u > -6.0, exact, tail) + np.log(deviation)
+    # Below the incumbent the density is taken out of pdf(u) + u cdf(u), which there underflows and cancels.
+    below, above = np.minimum(u, 0.0), np.maximum(u, 0.0)
+    left = np.log1p(below * np.sqrt(np.pi / 2) * erfcx(-below / np.sqrt(2))) - (below**2 + np.log(2 * np.pi)) / 2
+    right = np.log(above * ndtr(above) + np.exp(-(above**2) / 2) / np.sqrt(2 * np.pi))
+    return np.where(u < 0, left, right) + np.log(deviation)
 
 
 @functools.cache  # finding the libraries takes milliseconds
