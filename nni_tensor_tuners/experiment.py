@@ -23,7 +23,7 @@ TRIAL_SCRIPTS = {"matmul": "matmul.py"}
 
 # Search -> the name NNI knows it by and the arguments worth showing in an experiment file, with the papers' values.
 TUNERS = {
-    "WalkGP": ("WalkGP", {"initial": 2, "offspring": 300, "failure_weight": 2}),
+    "WalkGP": ("WalkGP", {"initial": 4, "offspring": 300, "failure_weight": 2}),
     "OpEvo": ("OpEvo", {"parents_size": 8, "offspring_size": 8, "mutate_rate": 0.5}),
     "GBFS": ("GBFS", {"num_samples": 5}),
     "NA2C": ("NA2C", {"n_states": 6, "n_steps": 3, "hidden_size": 128, "lr": 0.001, "exploration": 0.1}),

@@ -130,6 +130,15 @@ class GaussianProcess:
         explained = np.square(k @ self._inverse.T.astype(np.float32)).sum(axis=1)
         return mean.astype(float), np.sqrt(self.amplitude * np.maximum(1 - explained, 1e-6).astype(float))
 
+    def reductions(self, rows):
+        """By how much the variances of all these rows together would fall if the score of one were known, of shape (m,).
+
+        What is largest stands for the most others, and not at the border (Cohn, Ghahramani and Jordan 1996, section 4).
+        """
+        across = self._inverse @ self._correlation(self._rows, rows, float)
+        covariance = self._correlation(rows, rows, float) - across.T @ across
+        return self.amplitude * np.square(covariance).sum(axis=0) / (np.diag(covariance) + self.noise)
+
     def mean(self, rows):
         """Posterior mean alone, of shape (m,)."""
         return (self._correlation(rows, self._rows, np.float32) @ self._weights.astype(np.float32)).astype(float)

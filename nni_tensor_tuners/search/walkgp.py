@@ -34,7 +34,7 @@ class WalkGP(Search):
     """Gaussian process over the q-random walks of the space's own graphs (kernel.py), expected improvement, learned failures.
 
     Trials that succeeded are explained by a Gaussian process, their fitness bent by the Box-Cox power that makes it most
-    normal. Hyperparameters maximise the marginal likelihood times weak priors. A second process with the same kind of kernel learns where trials fail, and
+    normal and then compressed below the mean. Hyperparameters maximise the marginal likelihood times weak priors. A second process with the same kind of kernel learns where trials fail, and
 
         acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
 
@@ -50,7 +50,7 @@ class WalkGP(Search):
     Parameters
     ----------
     initial
-        Random configurations before the model proposes.
+        Configurations before the model proposes: of some hundred random ones those that tell most about the others.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -70,7 +70,7 @@ class WalkGP(Search):
     1.0
     """
 
-    def __init__(self, space, seed=0, initial=2, offspring=300, failure_weight=2.0, kernel="walk", divisibility=True):
+    def __init__(self, space, seed=0, initial=4, offspring=300, failure_weight=2.0, kernel="walk", divisibility=True):
         super().__init__(space, seed)
         check_integer("initial", initial)
         check_integer("offspring", offspring, 0)
@@ -114,14 +114,23 @@ class WalkGP(Search):
         fitness = {point: value for point, value in self.results.items() if value is not None}
         failed = len(self.results) - len(fitness)
         blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
-        if blind or (len(self._seen) < self.initial and not self._model.sources) or not self._encoder.axes:
-            return self._random_unseen()
+        if blind or (len(self._seen) < self.initial and not self._model.sources):
+            return self._most_telling() or self._random_unseen()
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
             self._incumbent = self._model.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
         return self._maximise(fitness) or self._random_unseen()
+
+    def _most_telling(self):
+        """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
+        if not self._pool:
+            self._widen_pool()
+        process = GaussianProcess(self._encoder, self._model.process.kernel)
+        process.append(self._encoder.rows(sorted(self._seen)))
+        order = np.argsort(-process.reductions(self._pool_rows), kind="stable")
+        return next((self._pool[i] for i in order.tolist() if self._pool[i] not in self._seen), None)
 
     def _learn_failures(self):
         """Train the model of success: 1 or 0 minus a mean, in standard deviations."""
@@ -268,17 +277,23 @@ class _Model:
 
 
 def standard_scores(fitness):
-    """Fitness, shape (n,), bent by the Box-Cox power that makes it most like a normal sample, standardised.
+    """Fitness, shape (n,), bent by the Box-Cox power that makes it most like a normal sample, compressed below, standardised.
 
     Powers from 0 (the logarithm, for kernels that differ by orders of magnitude) to 3 (which spreads out a ceiling that many
     come close to); chosen by the profile likelihood (Box and Cox 1964, section 3). Where not all are positive they stay as
-    they are.
+    they are. Below the mean scores fall by the logarithm only: how slow a slow kernel is matters little, and it may have been
+    a fast one that was disturbed while it was timed.
     """
     scores = fitness
     if fitness.min() > 0:
         logs = np.log(fitness)
         logs -= logs.mean()  # with the geometric mean as unit the Jacobian drops out of the likelihood
         scores = min((np.expm1(power * logs) / power if power else logs for power in POWERS), key=np.var)
+    scores = _standardised(scores)
+    return _standardised(np.where(scores < 0, -np.log1p(-np.minimum(scores, 0)), scores))
+
+
+def _standardised(scores):
     scores = scores - scores.mean()
     deviation = scores.std()
     return scores / deviation if deviation > 1e-12 else np.zeros(len(scores))
