@@ -67,6 +67,17 @@ def test_a_complete_graph_s_correlation_is_where_the_q_random_walk_stops():
     assert np.allclose(Axis(size, None, complete=True).correlation(math.log(between / (1 - between))), stops / stops[0, 0])
 
 
+def test_numbers_are_seen_more_smoothly_than_tile_extents():
+    (numbers, powers) = parameter_axes(
+        SearchSpace.from_json({"b": {"_type": "discrete", "_value": [1, 2, 3, 4, 5]}}).parameters[0]
+    )
+    (extents,) = parameter_axes(SearchSpace.from_json({"X": {"_type": "factor", "_value": [16, 2]}}).parameters[0])
+    walk, rbf = (numbers.correlation(0.0, kernel) for kernel in ("walk", "rbf"))
+    assert np.allclose(numbers.correlation(0.0), (walk + rbf) / 2)
+    assert np.allclose(powers.correlation(0.0), (powers.correlation(0.0, "walk") + powers.correlation(0.0, "rbf")) / 2)
+    assert np.allclose(extents.correlation(0.0), walk) and not np.allclose(walk, rbf, atol=0.05)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=40, deadline=None)
 @given(json_space=spaces, seed=st.integers(0, 99))
@@ -126,7 +137,7 @@ def test_the_posterior_is_the_textbook_s_and_grows_row_by_row():
     for row in rows[:30]:
         process.append(row[None])
     process.explain(scores[:30])
-    table = process.encoder.log_table(process._theta[:-1], "walk")
+    table = process.encoder.log_table(process._theta[:-1], process.kernel)
 
     def k(a, b):
         return np.exp(a.astype(float) @ table @ b.T.astype(float))
@@ -367,7 +378,7 @@ def test_numbers_of_elsewhere_stand_for_the_nearest_and_other_elements_for_none(
         ({"initial": 0}, "initial must be an integer >= 1, got 0"),
         ({"offspring": -1}, "offspring must be an integer >= 0, got -1"),
         ({"failure_weight": "x"}, "failure_weight must be a number from 0 to 100, got 'x'"),
-        ({"kernel": "matern"}, "kernel must be one of walk, rbf, hamming, got 'matern'"),
+        ({"kernel": "matern"}, "kernel must be one of mixed, walk, rbf, hamming, got 'matern'"),
         ({"divisibility": 1}, "divisibility must be true or false, got 1"),
     ],
 )

@@ -30,7 +30,7 @@ class GaussianProcess:
         One of ``KERNELS``.
     """
 
-    def __init__(self, encoder, kernel="walk"):
+    def __init__(self, encoder, kernel="mixed"):
         self.encoder = encoder
         self.kernel = kernel
         means, deviations = zip(*[LENGTH_PRIOR] * len(encoder.axes), NOISE_PRIOR)

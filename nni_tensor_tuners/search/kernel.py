@@ -13,6 +13,9 @@ On a graph with Laplacian L and largest degree d a walker moves with transition 
 where it is if it would leave the border. It stops before each step with probability 1 - q (OpEvo section 4.3), which makes
 S = (1 - q) (I - q P)^-1 the distribution of where it ends (OpEvo appendix A), symmetric and positive definite. S scaled to
 unit diagonal is the axis's correlation; the product over all axes that of two configurations.
+
+Along a path S falls about as exp(-distance / length), which is right for tile extents, where performance jumps from one to the
+next. Over a list of numbers it changes more smoothly, and S is averaged with a squared exponential of the same length.
 """
 
 import math
@@ -26,7 +29,7 @@ from .base import check_elsewhere
 MAX_LEVELS = 128
 # Correlations below this are rounding errors, and their logs are wanted.
 SMALLEST = 1e-12
-KERNELS = ("walk", "rbf", "hamming")
+KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
 class Axis:
@@ -40,12 +43,15 @@ class Axis:
         Function from a vertex of the parameter to its level.
     complete
         Whether every level is adjacent to every other, instead of to the next ones only.
+    smooth
+        Whether the "mixed" kernel is smoother here than the walk.
     """
 
-    def __init__(self, size, level, complete=False):
+    def __init__(self, size, level, complete=False, smooth=False):
         self.size = size
         self.level = level
         self.complete = complete
+        self.smooth = smooth
         if not complete:
             # The path's Laplacian has cosines as eigenvectors.
             number = np.arange(size)
@@ -53,7 +59,7 @@ class Axis:
             self._basis = basis / np.linalg.norm(basis, axis=0)
             self._eigenvalues = 2 - 2 * np.cos(np.pi * number / size)
 
-    def correlation(self, length, kernel="walk"):
+    def correlation(self, length, kernel="mixed"):
         """Correlation of the levels, shape (size, size), unit diagonal.
 
         Parameters
@@ -62,9 +68,11 @@ class Axis:
             Log of the correlation length as a fraction of the path; on a path q / (1 - q) is the square of the length in edges.
             On a complete graph, log odds of the correlation of two different levels.
         kernel
-            "walk", or for comparison "rbf" (squared exponential of the levels' numbers) or "hamming" (of two levels it matters
-            only whether they are the same).
+            "mixed" (the mean of "walk" and "rbf" on smooth axes, "walk" on others), "walk", "rbf" (squared exponential of the
+            levels' numbers) or "hamming" (of two levels it matters only whether they are the same).
         """
+        if kernel == "mixed" and self.smooth:
+            return (self.correlation(length, "walk") + self.correlation(length, "rbf")) / 2
         if self.complete or kernel == "hamming":
             between = 1 / (1 + np.exp(-length))
             return (1 - between) * np.eye(self.size) + between
@@ -192,11 +200,11 @@ def parameter_axes(parameter, divisibility=True):
         raise TypeError(f"no axes for {type(parameter).__name__}")
     rank = {number: i for i, number in enumerate(parameter.numbers)}
     size = min(parameter.size, MAX_LEVELS)
-    axes = [Axis(size, lambda number: rank[number] * size // parameter.size)]
+    axes = [Axis(size, lambda number: rank[number] * size // parameter.size, smooth=True)]
     powers = _powers_of_two(parameter.numbers) if divisibility else {}
     if powers:
         order = {power: i for i, power in enumerate(sorted(set(powers.values())))}
-        axes.append(Axis(len(order), lambda number: order[powers[number]]))
+        axes.append(Axis(len(order), lambda number: order[powers[number]], smooth=True))
     return axes
 
 

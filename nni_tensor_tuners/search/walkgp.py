@@ -56,7 +56,7 @@ class WalkGP(Search):
     failure_weight
         0 ignores what is learned about failures.
     kernel
-        "walk"; "rbf" and "hamming" are there to compare with.
+        "mixed"; "walk", "rbf" and "hamming" are there to compare with (`Axis.correlation`).
     divisibility
         Whether discrete integers are also seen by the powers of two that divide them.
 
@@ -70,7 +70,7 @@ class WalkGP(Search):
     1.0
     """
 
-    def __init__(self, space, seed=0, initial=4, offspring=300, failure_weight=2.0, kernel="walk", divisibility=True):
+    def __init__(self, space, seed=0, initial=4, offspring=300, failure_weight=2.0, kernel="mixed", divisibility=True):
         super().__init__(space, seed)
         check_integer("initial", initial)
         check_integer("offspring", offspring, 0)
@@ -86,6 +86,7 @@ class WalkGP(Search):
         self._success = _Model(self._encoder, kernel)
         self._incumbent = None  # the highest posterior mean, once there are two successes
         self._fails = False  # whether the model of success has anything to say
+        self._mean_success, self._deviation_of_success = 1.0, 1.0
         self._pool = []  # random legal points, and their rows
         self._pool_rows = np.zeros((0, self._encoder.width), dtype=np.float32)
 
@@ -187,9 +188,11 @@ class WalkGP(Search):
     def _widen_pool(self):
         """Add random points to the pool; the oldest leave it when it is full."""
         if not self._pool:
-            drawn = (self._random_point() for _ in range(FIRST_POOL))
-            if self._random_point() is not None and self._legal_is_rare:
-                drawn = islice(self.space.points(self.rng), FIRST_POOL)
+            drawn = [self._random_point()]
+            if self._legal_is_rare:
+                drawn += islice(self.space.points(self.rng), FIRST_POOL - 1)
+            else:
+                drawn += (self._random_point() for _ in range(FIRST_POOL - 1))
             new = dict.fromkeys(point for point in drawn if point is not None)
         else:
             old = set(self._pool)
