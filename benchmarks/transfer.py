@@ -1,8 +1,8 @@
 """What WalkGP gains from another device's records, and what records that mislead cost it.
 
-usage: transfer.py FOLDER [SEEDS]      the folder of recorded landscapes; default 20
+usage: transfer.py FOLDER [SEEDS [SOURCE_TRIALS]]      the folder of recorded landscapes; default 20 seeds, 100 trials there
 
-A source is what WalkGP with the same seed measured there in 100 trials. A misleading one has its order reversed. Printed: the
+A source is what WalkGP with the same seed measured there. A misleading one has its order reversed. Printed: the
 fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
 trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50.
 """
@@ -25,21 +25,21 @@ PAIRS = [
 TRIALS = 100
 
 
-def source_trials(recording, seed):
+def source_trials(recording, seed, trials):
     """(configuration, fitness) of a search on the source."""
     search = create_search("WalkGP", recording.space, seed=seed)
     history = []
-    for _ in range(TRIALS):
+    for _ in range(trials):
         (config,) = search.ask(1)
         history.append((config, recording.fitness[recording.space.point(config)]))
         search.tell(*history[-1])
     return history
 
 
-def run(folder, source, target, seed):
+def run(folder, source, target, seed, trials_there):
     """Best-so-far curves from scratch, with transfer, and misled."""
     there, here = (load(Path(folder) / f"{name}.csv.gz")[0] for name in (source, target))
-    history = source_trials(there, seed)
+    history = source_trials(there, seed, trials_there)
     reversed_history = [(config, fitness and 1 / fitness) for config, fitness in history]
     return [replay(here, "WalkGP", {}, seed, TRIALS, histories=h)["best"] for h in ([], [history], [reversed_history])]
 
@@ -50,12 +50,13 @@ def reaches(curve, level):
 
 
 def main():
-    folder, seeds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    folder = sys.argv[1]
+    seeds, trials_there = [*map(int, sys.argv[2:]), *(20, 100)[len(sys.argv) - 2 :]]
     with ProcessPoolExecutor() as pool:
         for source, target in PAIRS:
-            jobs = [pool.submit(run, folder, source, target, seed) for seed in range(seeds)]
+            jobs = [pool.submit(run, folder, source, target, seed, trials_there) for seed in range(seeds)]
             curves = np.array([job.result() for job in jobs]).mean(axis=0)
-            print(f"{source} -> {target}, {seeds} seeds")
+            print(f"{source} -> {target}, {seeds} seeds, {trials_there} trials there")
             for label, curve in zip(("from scratch", "transfer", "misled"), curves):
                 print(f"  {label:<14}" + "".join(f"{curve[trial - 1]:8.3f}" for trial in (10, 20, 40, 100)))
             scratch, transfer, misled = curves
