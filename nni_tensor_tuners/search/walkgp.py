@@ -13,6 +13,8 @@ from .kernel import KERNELS, Encoder
 
 # Random configurations that candidates are drawn from: so many at first, so many more (walked away from old ones) each time.
 FIRST_POOL, MORE_POOL, MAX_POOL = 512, 100, 3000
+# Where legal ones are too rare to be drawn, so many from each listing.
+LISTED = 16
 # Offspring are walked from the best so many configurations, with this q.
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
@@ -190,7 +192,8 @@ class WalkGP(Search):
         if not self._pool:
             drawn = [self._random_point()]
             if self._legal_is_rare:
-                drawn += islice(self.space.points(self.rng), FIRST_POOL - 1)
+                for _ in range(FIRST_POOL // LISTED):  # a listing starts anywhere, but goes on nearby
+                    drawn += islice(self.space.points(self.rng), LISTED)
             else:
                 drawn += (self._random_point() for _ in range(FIRST_POOL - 1))
             new = dict.fromkeys(point for point in drawn if point is not None)
