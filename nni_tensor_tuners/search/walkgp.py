@@ -36,7 +36,8 @@ class WalkGP(Search):
     """Gaussian process over the q-random walks of the space's own graphs (kernel.py), expected improvement, learned failures.
 
     Trials that succeeded are explained by a Gaussian process, their fitness bent by the Box-Cox power that makes it most
-    normal and then compressed below the mean. Hyperparameters maximise the marginal likelihood times weak priors. A second process with the same kind of kernel learns where trials fail, and
+    normal and then compressed below the mean. Hyperparameters maximise the marginal likelihood times weak priors. A second
+    process with the same kind of kernel learns where trials fail, and
 
         acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
 
