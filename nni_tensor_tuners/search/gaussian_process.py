@@ -133,8 +133,8 @@ class GaussianProcess:
     def reductions(self, rows):
         """By how much the variances of all these rows together would fall if the score of one were known, of shape (m,).
 
-        What is largest stands for the most others, and not at the border (Cohn, Ghahramani and Jordan 1996, "Active learning with
-        statistical models").
+        What is largest stands for the most others, and not at the border (Cohn, Ghahramani and Jordan 1996, "Active
+        learning with statistical models").
         """
         across = self._inverse @ self._correlation(self._rows, rows, float)
         covariance = self._correlation(rows, rows, float) - across.T @ across
