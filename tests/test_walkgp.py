@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import check_grad
 from scipy.integrate import quad
+from scipy.optimize import check_grad
 from scipy.stats import norm
 from test_search import MM1, planted, run
 from test_space import spaces
@@ -190,7 +190,7 @@ def test_reductions_are_what_conditioning_on_one_row_takes_off_all_variances():
 # The acquisition.
 
 
-@pytest.mark.parametrize("u", [-1000.0, -30.0, -6.0, -1.0, 0.0, 3.0])
+@pytest.mark.parametrize("u", [-1000.0, -30.0, -8.0, -6.0, -5.9, -1.0, 0.0, 3.0])
 def test_expected_improvement(u):
     deviation = 0.3
     # the integral over improvements t, with exp(-u^2 / 2) before it so that nothing underflows
@@ -216,7 +216,7 @@ def test_scores_keep_the_order_and_know_no_units():
         standard_scores(ceiling), (np.log(ceiling) - np.log(ceiling).mean()) / np.log(ceiling).std(), atol=0.01
     )
     assert standard_scores(np.array([2.0, 2.0])).tolist() == [0, 0]
-    assert standard_scores(np.array([-1.0, 1.0])) == pytest.approx([-1, 1])
+    assert standard_scores(np.array([-1.0, 1.0])).tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize("constraints", [[], ["X[2] * X[1] <= 16 or c == 'a'"]])
