@@ -20,7 +20,7 @@ PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
 # Beyond this many results x candidates fewer candidates are scored.
-MAX_SCORED = 750_000
+MAX_SCORED = 600_000
 # Hyperparameters are fitted again when there are this many times as many results as last time.
 REFIT = 1.1
 # The model of failure is asked about this many of the candidates with the highest expected improvement.
@@ -46,7 +46,7 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 750,000 / n; hyperparameters are fitted to
+    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 600,000 / n; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
     that, or thousands of them are to be made, OpEvo is the better choice.
 
@@ -84,6 +84,8 @@ class WalkGP(Search):
         self.initial = initial
         self.offspring = offspring
         self.failure_weight = failure_weight
+        # One proposal's climbers are mostly the next one's too, and asking what is legal takes longer than scoring it.
+        self._neighbours = functools.lru_cache(256)(space.neighbouring_points)
         self._encoder = Encoder(space, divisibility)
         self._model = _Model(self._encoder, kernel)
         self._success = _Model(self._encoder, kernel)
@@ -182,7 +184,7 @@ class WalkGP(Search):
             before = max(found.values())
             climbers = [point for point in sorted(found, key=found.get, reverse=True)[:CLIMBERS] if point not in climbed]
             climbed.update(climbers)
-            around = dict.fromkeys(q for p in climbers for q in self.space.neighbouring_points(p) if q not in found)
+            around = dict.fromkeys(q for p in climbers for q in self._neighbours(p) if q not in found)
             consider(list(around), self._encoder.rows(list(around)))
             if max(found.values()) == before:
                 break

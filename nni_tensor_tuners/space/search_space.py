@@ -39,6 +39,7 @@ class SearchSpace:
         self.constraints = [Constraint(text, self.names) for text in constraints or ()]
         self._position = {name: position for position, name in enumerate(self.names)}
         self._checks = [(c, [(name, self._position[name]) for name in sorted(c.names)]) for c in self.constraints]
+        self._constrained = sorted({reads for _, names in self._checks for reads in names})
         first = tuple(parameter.unrank(0) for parameter in self.parameters)
         self.is_legal(first)  # an expression that does not fit its parameters fails here, not in the middle of a search
 
@@ -114,7 +115,8 @@ class SearchSpace:
 
     def is_legal(self, point):
         """Whether a point satisfies every constraint."""
-        return all(self._holds(constraint, names, point) for constraint, names in self._checks)
+        values = {name: self.parameters[i].decode(point[i]) for name, i in self._constrained}
+        return all(constraint.holds(values) for constraint, _ in self._checks)
 
     def random_point(self, rng):
         """A uniformly random legal point, or None if ``MAX_REJECTIONS`` draws in a row broke a constraint."""
