@@ -1,6 +1,8 @@
-"""Matrix multiplication (OpEvo appendix B.1)."""
+"""Matrix multiplication, one or a batch of them (OpEvo appendices B.1 and B.2)."""
 
 from dataclasses import dataclass
+
+from .extents import check_extent
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
@@ -26,11 +28,9 @@ class Matmul:
 
     def __post_init__(self):
         for name in ("n", "k", "m"):
-            extent = getattr(self, name)
-            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
-                raise ValueError(f"matmul: {name} must be an integer >= 1, got {extent!r}")
+            check_extent(self.operator, name, getattr(self, name))
         if self.layout not in LAYOUTS:
-            raise ValueError(f"matmul: layout must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
+            raise ValueError(f"{self.operator}: layout must be one of {', '.join(LAYOUTS)}, got {self.layout!r}")
 
     @property
     def flop(self):
@@ -54,16 +54,49 @@ class Matmul:
         """Z by NumPy, float32, written to ``out`` where one is given."""
         import numpy as np
 
-        return np.matmul(x.T if self.layout[0] == "T" else x, y.T if self.layout[1] == "T" else y, out=out)
+        if self.layout[0] == "T":
+            x = np.swapaxes(x, -1, -2)
+        if self.layout[1] == "T":
+            y = np.swapaxes(y, -1, -2)
+        return np.matmul(x, y, out=out)
 
     def prim_func(self):
         """The operator as a TVM PrimFunc with the buffers X, Y, Z and the block Z to schedule."""
         from tvm import te
 
-        x_shape, y_shape, _ = self.shapes
-        x, y = te.placeholder(x_shape, name="X"), te.placeholder(y_shape, name="Y")
+        x, y = (te.placeholder(shape, name=name) for shape, name in zip(self.shapes, "XY"))
         r = te.reduce_axis((0, self.k), name="k")
-        at_x = (lambda i, k: x[k, i]) if self.layout[0] == "T" else (lambda i, k: x[i, k])
-        at_y = (lambda k, j: y[j, k]) if self.layout[1] == "T" else (lambda k, j: y[k, j])
-        z = te.compute((self.n, self.m), lambda i, j: te.sum(at_x(i, r) * at_y(r, j), axis=r), name="Z")
-        return te.create_prim_func([x, y, z])
+
+        def product(*place):
+            *batch, i, j = place
+            at_x = (*batch, r, i) if self.layout[0] == "T" else (*batch, i, r)
+            at_y = (*batch, j, r) if self.layout[1] == "T" else (*batch, r, j)
+            return te.sum(x[at_x] * y[at_y], axis=r)
+
+        return te.create_prim_func([x, y, te.compute(self.shapes[2], product, name="Z")])
+
+
+@dataclass(frozen=True)
+class BatchMatmul(Matmul):
+    """``b`` matrix multiplications: Z[i] = X[i] Y[i], X of shape (b, n, k), Y (b, k, m), Z (b, n, m), in float32.
+
+    The layout is that of each matrix: with "T" X is stored as (b, k, n), Y as (b, m, k).
+    """
+
+    b: int = 1
+
+    operator = "batch_matmul"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_extent(self.operator, "b", self.b)
+
+    @property
+    def flop(self):
+        """Floating-point operations of one run, a multiplication and an addition counted as two."""
+        return self.b * super().flop
+
+    @property
+    def shapes(self):
+        """Shapes of X, Y and Z as they are stored."""
+        return [(self.b, *shape) for shape in super().shapes]
