@@ -4,11 +4,16 @@ A template is a module with three functions: ``search_space(workload)`` (NNI sea
 device)`` (expressions for `SearchSpace`) and ``schedule(workload, config)``. TVM is imported only by the last one.
 """
 
-from . import matmul_cpu, matmul_cuda
+from . import conv_cpu, conv_cuda, matmul_cpu, matmul_cuda
 
 TEMPLATES = {
-    ("matmul", "cuda"): matmul_cuda,
-    ("matmul", "cpu"): matmul_cpu,
+    (operator, kind): template
+    for operators, templates in (
+        (("matmul", "batch_matmul"), {"cuda": matmul_cuda, "cpu": matmul_cpu}),
+        (("conv1d", "conv2d", "conv3d"), {"cuda": conv_cuda, "cpu": conv_cpu}),
+    )
+    for operator in operators
+    for kind, template in templates.items()
 }
 
 

@@ -19,7 +19,9 @@ REGISTERS = 255
 
 def search_space(workload):
     """Search-space JSON."""
+    batch = {"B": {"_type": "factor", "_value": [workload.b, 2]}} if workload.operator == "batch_matmul" else {}
     return {
+        **batch,
         "X": {"_type": "factor", "_value": [workload.n, 4]},
         "Y": {"_type": "factor", "_value": [workload.m, 4]},
         "K": {"_type": "factor", "_value": [workload.k, 3]},

@@ -161,18 +161,14 @@ class Conv:
 
         x, w = (te.placeholder(shape, name=name) for shape, name in zip(self.shapes, "XW"))
         into, out_of = self.in_channels // self.groups, self.out_channels // self.groups
-        padded = self._padded(x) if self.pads else x
-        channel = te.reduce_axis((0, into), name="rc")
-        taps = [te.reduce_axis((0, extent), name=f"r{i}") for i, extent in enumerate(self.kernel)]
+        padded = self.padded(x) if self.pads else x
+        channel, *taps = self.reduce_axes()
         strides = [1] * len(taps) if self.transposed else self.stride
 
         def product(image, group, feature, *place):
             read = [p * stride + r * dilation for p, stride, r, dilation in zip(place, strides, taps, self.dilation)]
-            if self.transposed:
-                weight = w[(group * into + channel, feature, *(k - 1 - r for k, r in zip(self.kernel, taps)))]
-            else:
-                weight = w[(group * out_of + feature, channel, *taps)]
-            return te.sum(padded[(image, group * into + channel, *read)] * weight, axis=[channel, *taps])
+            data = padded[(image, group * into + channel, *read)]
+            return te.sum(data * self.weight(w, group, feature, channel, taps), axis=[channel, *taps])
 
         z = te.compute((self.batch, self.groups, out_of, *self.output), product, name="Z")
         # TE has no way to say that group and channel are one dimension of what is written.
@@ -180,18 +176,42 @@ class Conv:
         sch.transform_layout("Z", ("write", 0), lambda n, g, f, *place: (n, g * out_of + f, *place))
         return sch.mod["main"]
 
-    def _padded(self, x):
-        """X with zeros around it; transposed, also between its elements, so that a plain convolution is left to do."""
+    def reduce_axes(self):
+        """TE's reduced axes: input channel of a group, then the kernel's dimensions."""
+        from tvm import te
+
+        extents = (self.in_channels // self.groups, *self.kernel)
+        return [te.reduce_axis((0, extent), name=f"r{i}") for i, extent in enumerate(extents)]
+
+    def weight(self, w, group, feature, channel, taps):
+        """The element of W by which an input channel of a group counts for one of its output channels (features)."""
+        if self.transposed:
+            back = (extent - 1 - tap for extent, tap in zip(self.kernel, taps))
+            return w[(group * (self.in_channels // self.groups) + channel, feature, *back)]
+        return w[(group * (self.out_channels // self.groups) + feature, channel, *taps)]
+
+    def padded(self, x, least=None):
+        """A TE stage "pad": X with zeros around it; transposed, also between its elements, so that a plain convolution is left.
+
+        Parameters
+        ----------
+        x
+            X as a TE tensor.
+        least
+            Spatial extents to reach at least, by more zeros at the end.
+        """
         from tvm import te, tirx
 
-        steps = self.stride if self.transposed else [1] * len(self.image)
         reach = [dilation * (kernel - 1) for dilation, kernel in zip(self.dilation, self.kernel)]
         if self.transposed:
+            steps = self.stride
             before = [r - p for r, p in zip(reach, self.padding)]
             extents = [extent + r for extent, r in zip(self.output, reach)]
         else:
+            steps = [1] * len(self.image)
             before = self.padding
             extents = [extent + 2 * p for extent, p in zip(self.image, self.padding)]
+        extents = list(map(max, extents, least or extents))
 
         def element(image, channel, *place):
             offsets = [p - b for p, b in zip(place, before)]

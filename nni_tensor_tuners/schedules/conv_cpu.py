@@ -1,0 +1,195 @@
+"""A CPU convolution of any kind, as a matrix multiplication whose second operand is packed on the way, over the CUDA one's space.
+
+Rows are output channels, columns output positions, and what is summed over input channels and kernel positions.
+
+- ``tile_f`` of a group's output channels and ``tile_y``, ``tile_x`` (``tile_z``) of the output's extents, 4 factors each: blocks
+  that run in parallel, together with images and groups; tiles whose sums stay in cache; register tiles; and in a register tile
+  that many channels by that many positions, the positions vectorised together, whatever their shape;
+- ``tile_rc`` of a group's input channels and ``tile_ry``, ``tile_rx`` (``tile_rz``) of the kernel's extents, 2 factors each: panels
+  of data, each packed so that a register tile's positions lie side by side, then used by all the channels of the tile; and steps;
+- ``auto_unroll_max_step``: with ``unroll_explicit`` 1, loops outside the register tiles are unrolled while their bodies stay
+  below so many statements; with 0 that is left to LLVM.
+"""
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from .conv_cuda import AXES, search_space  # the same parameters, so that one search_space.json serves both
+from .matmul_cpu import ACCUMULATORS, UNROLL_STEPS
+from .matmul_cuda import divisors
+
+__all__ = ["constraints", "schedule", "search_space"]
+
+# Positions are computed by this many; narrower vector registers share the work.
+LANES = 16
+
+# Below this many output channels a packed panel is used too rarely to pay for the packing.
+PACKED_CHANNELS = 4
+
+# At least this part of the lanes computes something that is kept, where the workload's divisors allow it.
+USED = Fraction(3, 4)
+
+
+def constraints(workload, device, extended=False):
+    """What can run well on a device; each bound relaxed as far as the workload's own divisors demand.
+
+    A register tile uses most lanes of its vectors, has enough independent accumulators to keep the multiply-add units busy, and
+    fits the register file beside a row of positions and a broadcast weight. There is a block for every core.
+
+    Parameters
+    ----------
+    device
+        A `Device` with ``vector_lanes`` (float32 in a register), ``vector_registers`` and ``cores``.
+    extended
+        There is only one space on a CPU.
+    """
+    per_vector = max(1, LANES // device.vector_lanes)
+    room = max(2, (device.vector_registers - 1) // per_vector)
+    outer = [set(divisors(extent)) for extent in workload.output[:-1]]
+    widths = divisors(workload.output[-1])
+    # Ways to cut positions: how many, and the vectors they take.
+    cuts = {(prod(cut) * x, _vectors(workload, prod(cut), x)) for cut in product(*outer) for x in widths}
+    channels = divisors(workload.out_channels // workload.groups)
+    tiles = [(f, count, vectors) for f in channels for count, vectors in cuts if (f + 1) * vectors <= room]
+    used = min(USED, max(Fraction(count, LANES * vectors) for _, count, vectors in tiles))
+    tiles = [(f, count, vectors) for f, count, vectors in tiles if count >= used * LANES * vectors]
+    smallest = min(-(-ACCUMULATORS // per_vector), max(f * vectors for f, _, vectors in tiles))
+    positions = prod(workload.output)
+    most = max(workload.out_channels * positions // (f * count) for f, count, vectors in tiles if f * vectors >= smallest)
+    blocks = min(device.cores, workload.batch * most)
+    names = [f"tile_{axis}" for axis in AXES[len(workload.image)]]
+    count = " * ".join(f"{name}[3]" for name in names)
+    if _packs(workload):
+        vectors = f"(({count} + {LANES - 1}) // {LANES})"
+    else:
+        vectors = " * ".join([*(f"{name}[3]" for name in names[:-1]), f"(({names[-1]}[3] + {LANES - 1}) // {LANES})"])
+    copies = workload.batch * workload.groups
+    return [
+        f"{used.denominator} * {count} >= {used.numerator * LANES} * {vectors}",
+        f"tile_f[3] * {vectors} >= {smallest}",
+        f"(tile_f[3] + 1) * {vectors} <= {room}",
+        f"{copies} * tile_f[0] * {' * '.join(f'{name}[0]' for name in names)} >= {blocks}",
+    ]
+
+
+def schedule(workload, config):
+    """The s_tir.Schedule of a workload under a configuration."""
+    from tvm import s_tir
+
+    names = AXES[len(workload.image)]
+    dimensions = len(names)
+    tile = [config[f"tile_{axis}"][3] for axis in names]
+    packs = _packs(workload)
+    sch = s_tir.Schedule(_program(workload, tile), error_render_level="fast")
+    tiles, z = sch.get_sblock("tiles"), sch.get_sblock("Z")
+    image, group, channel, *loops = sch.get_loops(tiles)
+    place, inside = loops[:dimensions], loops[dimensions : 2 * dimensions]
+    reduced = loops[2 * dimensions :]
+    f_block, f_tile, f_register, f_row = sch.split(channel, config["tile_f"])
+    p_block, p_tile, p_register = zip(*(sch.split(p, config[f"tile_{axis}"][:3]) for p, axis in zip(place, names)))
+    panel, step = zip(*(sch.split(r, config[f"tile_r{axis}"]) for r, axis in zip(reduced, ["c", *names])))
+    if packs:  # a register tile's positions lie side by side, in vectors that need not end with its rows
+        inside = [sch.fuse(*inside)]
+    *inside, vector = [*inside[:-1], *sch.split(inside[-1], [None, LANES])]
+    sch.reorder(
+        *(image, group, f_block, *p_block, f_tile, *p_tile),
+        # Positions outside channels: a panel of a register tile stays in the nearest cache while all channels pass over it.
+        *(*panel, *p_register, f_register, *step, f_row, *inside, vector),
+    )
+    sch.reverse_compute_at(z, p_tile[-1], preserve_unit_loops=True)
+    if packs:
+        packed = sch.get_sblock("packed")
+        sch.compute_at(packed, panel[-1], preserve_unit_loops=True)
+        sch.vectorize(sch.get_loops(packed)[-1])
+    blocks = sch.fuse(image, group, f_block, *p_block)
+    sch.parallel(blocks)
+    sch.vectorize(vector)
+    sch.vectorize(sch.split(sch.get_loops(z)[-1], [None, tile[-1]])[-1])
+    if _pads(workload, tile):
+        sch.parallel(sch.fuse(*sch.get_loops(sch.get_sblock("pad"))[:2]))
+    if config["unroll_explicit"]:
+        sch.annotate(blocks, "pragma_auto_unroll_max_step", config["auto_unroll_max_step"])
+        sch.annotate(blocks, "pragma_unroll_explicit", 1)
+    sch.annotate(step[0], "pragma_auto_unroll_max_step", UNROLL_STEPS)
+    sch.annotate(step[0], "pragma_unroll_explicit", 1)
+    sch.decompose_reduction(tiles, panel[0])
+    return sch
+
+
+def _packs(workload):
+    return workload.out_channels // workload.groups >= PACKED_CHANNELS
+
+
+def _vectors(workload, rows, width):
+    """Vectors that a register tile of so many rows of positions takes, for one channel (a lower bound, where rows are padded)."""
+    return -(-rows * width // LANES) if _packs(workload) else rows * -(-width // LANES)
+
+
+def _padded_tile(workload, tile):
+    """The extents of a register tile's positions, enlarged as little as fills whole vectors; unpacked, each row does."""
+    if not _packs(workload):
+        return (*tile[:-1], -(-tile[-1] // LANES) * LANES)
+    enlarged = product(*(range(extent, extent + LANES) for extent in tile))
+    return min((extents for extents in enlarged if prod(extents) % LANES == 0), key=lambda extents: (prod(extents), extents))
+
+
+def _reach(workload, tile):
+    """Spatial extents of the padded input that padded tiles read."""
+    strides = [1] * len(tile) if workload.transposed else workload.stride
+    sizes = zip(workload.output, tile, _padded_tile(workload, tile), strides, workload.dilation, workload.kernel)
+    return [
+        (extent - part + padded - 1) * stride + dilation * (kernel - 1) + 1
+        for extent, part, padded, stride, dilation, kernel in sizes
+    ]
+
+
+def _pads(workload, tile):
+    """Whether a stage pads X: for the workload's sake or for that of the tiles."""
+    return workload.pads or any(reach > extent for reach, extent in zip(_reach(workload, tile), workload.image))
+
+
+def _program(workload, tile):
+    """The convolution with its positions cut into tiles: stages "pad" and "packed", where there is need, "tiles", and "Z".
+
+    Its results are those of the workload's own `prim_func`; where tiles are padded, the positions between are computed and left.
+    """
+    from tvm import te
+
+    dimensions = len(tile)
+    into, out_of = workload.in_channels // workload.groups, workload.out_channels // workload.groups
+    strides = [1] * dimensions if workload.transposed else workload.stride
+    counts = [extent // part for extent, part in zip(workload.output, tile)]
+    padded_tile = _padded_tile(workload, tile)
+    x, w = (te.placeholder(shape, name=name) for shape, name in zip(workload.shapes, "XW"))
+    image = workload.padded(x, _reach(workload, tile)) if _pads(workload, tile) else x
+    channel, *taps = workload.reduce_axes()
+
+    def read(batch, group, outer, c, taps, inner):
+        places = zip(outer, tile, inner, strides, taps, workload.dilation)
+        return image[(batch, group * into + c, *((o * t + i) * s + r * d for o, t, i, s, r, d in places))]
+
+    if _packs(workload):
+        packed = te.compute(
+            (workload.batch, workload.groups, *counts, into, *workload.kernel, *padded_tile),
+            lambda batch, group, *i: read(
+                batch, group, i[:dimensions], i[dimensions], i[dimensions + 1 : -dimensions], i[-dimensions:]
+            ),
+            name="packed",
+        )
+
+    def total(batch, group, feature, *place):
+        outer, inner = place[:dimensions], place[dimensions:]
+        if _packs(workload):
+            data = packed[(batch, group, *outer, channel, *taps, *inner)]
+        else:
+            data = read(batch, group, outer, channel, taps, inner)
+        return te.sum(data * workload.weight(w, group, feature, channel, taps), axis=[channel, *taps])
+
+    tiles = te.compute((workload.batch, workload.groups, out_of, *counts, *padded_tile), total, name="tiles")
+
+    def element(batch, feature, *place):
+        outer, inner = zip(*((p // t, p % t) for p, t in zip(place, tile)))
+        return tiles[(batch, feature // out_of, feature % out_of, *outer, *inner)]
+
+    return te.create_prim_func([x, w, te.compute(workload.shapes[2], element, name="Z")])
