@@ -1,43 +1,144 @@
 """Command-line arguments that several commands and the trial scripts share."""
 
 import argparse
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
-from .workloads import LAYOUTS, OPERATORS, WORKLOADS, Matmul, get_workload
+from .workloads import LAYOUTS, OPERATORS, WORKLOADS, get_workload
 
-WORKLOAD_HELP = f"a named workload ({', '.join(WORKLOADS)}) or an operator ({', '.join(OPERATORS)}) with its shape"
-
-
-def add_shape(parser):
-    """The arguments that give an operator its shape."""
-    for name, meaning in (("n", "rows of X and Z"), ("k", "columns of X, rows of Y"), ("m", "columns of Y and Z")):
-        parser.add_argument(f"--{name}", type=positive, help=meaning)
-    parser.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
-
-
-def named_workload(args):
-    """The workload, the trial script's arguments that name it, and a name for its experiments."""
-    if args.workload in WORKLOADS:
-        return get_workload(args.workload), args.workload, args.workload
-    if args.workload not in OPERATORS:
-        allowed = ", ".join([*WORKLOADS, *OPERATORS])
-        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
-    if None in (args.n, args.k, args.m):
-        raise ValueError("matmul: give all of --n, --k and --m")
-    workload = Matmul(args.n, args.k, args.m, args.layout)
-    arguments = f"--n {args.n} --k {args.k} --m {args.m} --layout {args.layout}"
-    return workload, arguments, f"matmul-{args.layout.lower()}-{args.n}x{args.k}x{args.m}"
+# Runs of names that differ in their number alone are told by their first and last.
+_NAMED = "mm1..3, bmm1..3, c1, c2, resnet18-c1..c12"
+WORKLOAD_HELP = (
+    f"a named workload ({_NAMED}), its fields changed by arguments; or an operator ({', '.join(OPERATORS)}) with its shape"
+)
 
 
 def positive(text):
     """An argument's integer >= 1."""
+    return _at_least(1, text)
+
+
+def _natural(text):
+    return _at_least(0, text)
+
+
+def _at_least(least, text):
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer >= 1, got {text}")
+    if number < least:
+        raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text}")
     return number
+
+
+# Field of a workload -> its argument.
+SHAPE_ARGUMENTS = {
+    "b": {"type": positive, "help": "batch_matmul: number of matrices"},
+    "n": {"type": positive, "help": "matmul: rows of X and Z"},
+    "k": {"type": positive, "help": "columns of X, rows of Y"},
+    "m": {"type": positive, "help": "columns of Y and Z"},
+    "layout": {"choices": LAYOUTS, "help": "T where X or Y is stored transposed (default: NN)"},
+    "batch": {"type": positive, "help": "conv: number of images"},
+    "in_channels": {"type": positive, "help": "channels of an image"},
+    "image": {"type": positive, "nargs": "+", "help": "its extents: one to three"},
+    "out_channels": {"type": positive, "help": "channels of the output"},
+    "kernel": {"type": positive, "nargs": "+", "help": "extents of the kernel; one number stands for all, here and below"},
+    "stride": {"type": positive, "nargs": "+", "help": "(default: 1)"},
+    "padding": {"type": _natural, "nargs": "+", "help": "zeros added at each end (default: 0)"},
+    "dilation": {"type": positive, "nargs": "+", "help": "(default: 1)"},
+    "groups": {"type": positive, "help": "as many as channels: depthwise (default: 1)"},
+    "transposed": {"action": "store_true", "default": None, "help": "a transposed convolution"},
+    "output_padding": {"type": _natural, "nargs": "+", "help": "positions added to a transposed one's output (default: 0)"},
+}
+
+
+def add_shape(parser, operators=OPERATORS):
+    """The arguments that give operators their shape."""
+    group = parser.add_argument_group("shape")
+    taken = {field.name for operator in operators for field in fields(OPERATORS[operator])}
+    for name, options in SHAPE_ARGUMENTS.items():
+        if name in taken:
+            group.add_argument(_option(name), **options)
+
+
+def workload_of(args, operators=OPERATORS):
+    """The workload that arguments name or describe.
+
+    Parameters
+    ----------
+    args
+        With ``workload``: a named workload, an operator, or None for the only one of ``operators`` or the one whose dimensions
+        the image has; and what `add_shape` parsed.
+    operators
+        Those allowed.
+
+    Raises
+    ------
+    ValueError
+        That names the argument.
+    """
+    shape = {name: _value(getattr(args, name)) for name in SHAPE_ARGUMENTS if getattr(args, name, None) is not None}
+    named = WORKLOADS.get((args.workload or "").lower())
+    if named is not None and named.operator in operators:
+        operator = named.operator
+    elif args.workload is None:
+        image = shape.get("image", ())
+        operator = next((o for o in operators if not o.startswith("conv") or o == f"conv{len(image)}d"), None)
+    else:
+        operator = args.workload
+    if operator not in operators:
+        if args.workload is None:
+            raise ValueError("name a workload, or give a shape (--image with one to three extents)")
+        allowed = ", ".join([*(name for name, w in WORKLOADS.items() if w.operator in operators), *operators])
+        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
+    known = {field.name: field for field in fields(OPERATORS[operator])}
+    foreign = [_option(name) for name in shape if name not in known]
+    if foreign:
+        raise ValueError(f"{operator}: there is no {foreign[0]}; its shape: {', '.join(map(_option, known))}")
+    if named is not None:
+        workload = replace(named, **shape)
+    else:
+        missing = [_option(n) for n, field in known.items() if n not in shape and field.default is MISSING]
+        if missing:
+            raise ValueError(f"{operator}: give {' and '.join(missing)}" + ("" if args.workload else ", or name a workload"))
+        workload = OPERATORS[operator](**shape)
+    if workload.operator != operator:
+        raise ValueError(f"{operator}: --image has {len(workload.image)} extents")
+    return workload
+
+
+def named_workload(args):
+    """The workload, the trial script's arguments that name it, and a name for its experiments."""
+    workload = workload_of(args)
+    name = args.workload.lower()
+    plain = name in WORKLOADS
+    base = {field.name: getattr(get_workload(name), field.name) for field in fields(workload)} if plain else _defaults(workload)
+    arguments, label = [name] if plain else [], [name]
+    for field in fields(workload):
+        value = getattr(workload, field.name)
+        if value == base.get(field.name):
+            continue
+        extents = value if isinstance(value, tuple) else (value,)
+        arguments += [_option(field.name)] + ([] if value is True else list(map(str, extents)))
+        label.append(field.name.replace("_", "") + ("" if value is True else "x".join(map(str, extents)).lower()))
+    return workload, " ".join(arguments), "-".join(label)
 
 
 def trial_scripts(folder=None):
     """The folder of the trial scripts: the one named, that of this checkout, or ``trials`` here."""
     beside = Path(__file__).resolve().parents[1] / "trials"
     return folder or (beside if beside.is_dir() else "trials")
+
+
+def _defaults(workload):
+    """The fields that need not be said, as the workload's own class completes them."""
+    needed = {field.name: getattr(workload, field.name) for field in fields(workload) if field.default is MISSING}
+    least = type(workload)(**needed)
+    return {field.name: getattr(least, field.name) for field in fields(workload) if field.name not in needed}
+
+
+def _option(name):
+    return f"--{name.replace('_', '-')}"
+
+
+def _value(given):
+    """An argument as a field: a single extent stands for all dimensions."""
+    return given if not isinstance(given, list) else tuple(given)

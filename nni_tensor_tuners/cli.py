@@ -8,6 +8,7 @@ from pathlib import Path
 from . import __version__, cli_arena
 from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
 from .device import GENERIC, KINDS, find_device
+from .schedules import SPACES
 from .workloads import WORKLOADS, get_workload
 
 
@@ -27,12 +28,13 @@ def _space(args):
     from . import experiment
 
     workload, arguments, name = named_workload(args)
+    extended = args.space == "extended"
     devices = list(GENERIC.values()) if args.target == "all" else [_device_or_generic(args.target)]
     if args.output:
-        for path in experiment.write_folder(args.output, name, arguments, workload, devices, args.trials):
+        for path in experiment.write_folder(args.output, name, arguments, workload, devices, args.trials, extended):
             print(path)
         return
-    described = experiment.describe(workload, devices)
+    described = experiment.describe(workload, devices, extended)
     if len(devices) == 1:
         described["constraints"] = described["constraints"][devices[0].kind]
     print(json.dumps(described, indent=2))
@@ -148,6 +150,12 @@ def _parser():
         choices=["all", "auto", *KINDS],
         default="all",
         help="the device whose limits the constraints state: this machine's if it has one; all states those of any device, by kind (default: all)",
+    )
+    sub.add_argument(
+        "--space",
+        choices=SPACES,
+        default="paper",
+        help="the papers' parameters, or more of them where the template has more (default: paper)",
     )
     sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
     sub.add_argument("--trials", metavar="FOLDER", default="trials", help="the trial scripts, for --output (default: trials)")

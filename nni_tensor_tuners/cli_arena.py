@@ -147,7 +147,7 @@ def _replay_and_report(args, searches, figures):
         progress.show(f"{_bar(ended / total)} {ended}/{total} runs, {left:.0f} s left; {run['search']} on {run['where']}")
 
     counts = _counts(args.at, trials)
-    batch = getattr(args, "batch", 1)  # sensitivity has none
+    batch = args.batch or 1  # that of sensitivity is of a live workload
     runs, total = replay_all(args.sources, searches, seeds, trials, batch, args.jobs or usable_cores(), done)
     if not runs:
         raise ValueError("interrupted before a run had ended")

@@ -19,7 +19,13 @@ from .search import check_names
 from .space import SearchSpace
 from .tuner import make_search, read_histories
 
-TRIAL_SCRIPTS = {"matmul": "matmul.py"}
+TRIAL_SCRIPTS = {
+    "matmul": "matmul.py",
+    "batch_matmul": "batch_matmul.py",
+    "conv1d": "conv.py",
+    "conv2d": "conv.py",
+    "conv3d": "conv.py",
+}
 
 # Search -> the name NNI knows it by and the arguments worth showing in an experiment file, with the papers' values.
 TUNERS = {
@@ -51,7 +57,7 @@ TYPES = {
 }
 
 
-def describe(workload, devices):
+def describe(workload, devices, extended=False):
     """The search space of a workload, and its constraints by device kind.
 
     Parameters
@@ -60,6 +66,8 @@ def describe(workload, devices):
         A workload.
     devices
         Devices of different kinds, which must share one search space.
+    extended
+        Whether the space has more parameters than the papers'.
 
     Returns
     -------
@@ -67,14 +75,14 @@ def describe(workload, devices):
         ``search_space`` (NNI JSON) and ``constraints`` (kind -> list of expressions).
     """
     templates = {device.kind: get_template(workload, device.kind) for device in devices}
-    spaces = [template.search_space(workload) for template in templates.values()]
+    spaces = [template.search_space(workload, extended) for template in templates.values()]
     if any(space != spaces[0] for space in spaces):
         raise ValueError(f"{workload.operator}: the templates span different spaces; name one target")
-    constraints = {device.kind: templates[device.kind].constraints(workload, device) for device in devices}
+    constraints = {device.kind: templates[device.kind].constraints(workload, device, extended) for device in devices}
     return {"search_space": spaces[0], "constraints": constraints}
 
 
-def write_folder(folder, name, arguments, workload, devices, trials="trials"):
+def write_folder(folder, name, arguments, workload, devices, trials="trials", extended=False):
     """Write ``search_space.json`` and one YAML per search to a folder.
 
     Parameters
@@ -85,7 +93,7 @@ def write_folder(folder, name, arguments, workload, devices, trials="trials"):
         The experiments' name.
     arguments
         The trial script's arguments that name the workload.
-    workload, devices
+    workload, devices, extended
         As for `describe`.
     trials
         The folder of the trial scripts; the YAML names it relative to its own.
@@ -95,7 +103,7 @@ def write_folder(folder, name, arguments, workload, devices, trials="trials"):
     list
         The paths written.
     """
-    described = describe(workload, devices)
+    described = describe(workload, devices, extended)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     space = folder / "search_space.json"
@@ -105,7 +113,7 @@ def write_folder(folder, name, arguments, workload, devices, trials="trials"):
         lines = [
             f"experimentName: {name}-{search.lower()}",
             "searchSpaceFile: search_space.json",
-            f"trialCommand: python3 {TRIAL_SCRIPTS[workload.operator]} {arguments}",
+            f"trialCommand: python3 {TRIAL_SCRIPTS[workload.operator]} {arguments}{' --space extended' if extended else ''}",
             f"trialCodeDirectory: {os.path.relpath(trials, folder)}",
             "trialConcurrency: 4  # trials compile side by side; one at a time times on the device",
             "maxTrialNumber: 512",

@@ -7,22 +7,44 @@ import sys
 import time
 
 from . import records
+from .arguments import add_shape, workload_of
 from .device import KINDS, find_device
 from .measure import ErrorCode, Limits, measure
 from .nni_client import NniClient
-from .schedules import get_template
+from .schedules import SPACES, get_template
 from .space import SearchSpace
-from .workloads import to_dict
+from .workloads import WORKLOADS, to_dict
+
+
+def main(description, operators, epilog):
+    """A trial script: parse the command line and run one trial of one of ``operators``; returns the process's exit status."""
+    named = ", ".join(name for name, workload in WORKLOADS.items() if workload.operator in operators)
+    parser = argparse.ArgumentParser(description=description, epilog=epilog)
+    parser.add_argument("workload", nargs="?", help=f"a workload of the papers, its fields changed by arguments: {named}")
+    add_shape(parser, operators)
+    add_arguments(parser)
+    args = parser.parse_args()
+    try:
+        workload = workload_of(args, operators)
+    except ValueError as error:
+        parser.error(str(error))
+    return run(workload, args)
 
 
 def add_arguments(parser):
-    """The arguments all trial scripts share."""
+    """The arguments all trial scripts share, but for the workload's."""
     defaults = Limits()
     parser.add_argument(
         "--target",
         default="auto",
         choices=["auto", *KINDS],
         help="device to run on (default: a GPU if there is one, else the CPU)",
+    )
+    parser.add_argument(
+        "--space",
+        default="paper",
+        choices=SPACES,
+        help="the papers' parameters, or more of them where the template has more (default: %(default)s)",
     )
     parser.add_argument(
         "--metric",
@@ -68,7 +90,7 @@ def run(workload, args, template=None):
     try:
         device = find_device(args.target)
         module = importlib.import_module(template) if template else get_template(workload, device.kind)
-        search_space = module.search_space(workload)
+        search_space = module.search_space(workload, args.space == "extended")
         if args.describe:
             print(json.dumps({"kind": device.kind, "device": device.name, "search_space": search_space}))
             return 0

@@ -1,10 +1,13 @@
 """Schedule templates: a configuration in, an s_tir.Schedule out.
 
-A template is a module with three functions: ``search_space(workload)`` (NNI search-space JSON), ``constraints(workload,
-device)`` (expressions for `SearchSpace`) and ``schedule(workload, config)``. TVM is imported only by the last one.
+A template is a module with three functions: ``search_space(workload, extended)`` (NNI search-space JSON),
+``constraints(workload, device, extended)`` (expressions for `SearchSpace`) and ``schedule(workload, config)``. Extended, a space
+has parameters that the papers' do not have; a configuration without them stays valid. TVM is imported only by `schedule`.
 """
 
 from . import conv_cpu, conv_cuda, matmul_cpu, matmul_cuda
+
+SPACES = ("paper", "extended")
 
 TEMPLATES = {
     (operator, kind): template

@@ -17,7 +17,7 @@ SHARED_BYTES = 49152
 REGISTERS = 255
 
 
-def search_space(workload):
+def search_space(workload, extended=False):
     """Search-space JSON."""
     batch = {"B": {"_type": "factor", "_value": [workload.b, 2]}} if workload.operator == "batch_matmul" else {}
     return {
@@ -28,7 +28,7 @@ def search_space(workload):
     }
 
 
-def constraints(workload, device):
+def constraints(workload, device, extended=False):
     """What a device can run: threads in a block (and a warp of them at least, where the workload's divisors allow one), virtual
     threads, shared memory, and registers held by one thread.
 

@@ -16,7 +16,9 @@ def check_extents(operator, name, values, count, least=1):
         That names the field.
     """
     if isinstance(values, int) and not isinstance(values, bool):
-        values = (values,) * count
+        values = (values,)
+    if isinstance(values, (tuple, list)) and len(values) == 1:
+        values = (*values,) * count
     if not isinstance(values, (tuple, list)) or len(values) != count:
         raise ValueError(f"{operator}: {name} must be {count} integers, got {values!r}")
     for value in values:
