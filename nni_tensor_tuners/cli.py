@@ -35,9 +35,36 @@ def _space(args):
             print(path)
         return
     described = experiment.describe(workload, devices, extended)
+    if args.analyse:
+        for kind, constraints in described["constraints"].items():
+            _analyse(f"{name} on {kind}", described["search_space"], constraints)
+        return
     if len(devices) == 1:
         described["constraints"] = described["constraints"][devices[0].kind]
     print(json.dumps(described, indent=2))
+
+
+def _analyse(title, search_space, constraints):
+    from .space import SearchSpace
+    from .space.analysis import analyse
+    from .tune import Progress
+
+    progress = Progress()
+    found = analyse(
+        SearchSpace.from_json(search_space, constraints),
+        progress=lambda done, total: progress.show(f"{title}: {done:,} of {total:,} configurations"),
+    )
+    total = found["looked_at"]
+
+    def share(count):
+        part = count / total
+        return f"{part:8.3%}" + ("" if found["exact"] else f" +- {(part * (1 - part) / total) ** 0.5:.3%}")
+
+    how = "all counted" if found["exact"] else f"{total:,} of them drawn at random"
+    progress.say(f"{title}: {found['size']:,} configurations ({how})")
+    for text, count in found["constraints"].items():
+        progress.say(f"  {share(count)}  {text}")
+    progress.say(f"  {share(found['legal'])}  all of these; {1 - found['legal'] / total:.1%} of the space is not worth a trial")
 
 
 def _check(args):
@@ -156,6 +183,9 @@ def _parser():
         choices=SPACES,
         default="paper",
         help="the papers' parameters, or more of them where the template has more (default: paper)",
+    )
+    sub.add_argument(
+        "--analyse", action="store_true", help="print how much of the space satisfies each constraint, and all of them"
     )
     sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
     sub.add_argument("--trials", metavar="FOLDER", default="trials", help="the trial scripts, for --output (default: trials)")

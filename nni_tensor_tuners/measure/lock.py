@@ -17,14 +17,19 @@ class DeviceLock:
     ----------
     device
         A `Device`.
+
+    Attributes
+    ----------
+    folder
+        This user's folder for what processes share.
     """
 
     def __init__(self, device):
-        folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._room = folder / f"{device.identity}.lock"
+        self.folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        self._room = self.folder / f"{device.identity}.lock"
         # Whoever wants in passes the door first, so that a stream of compilers cannot keep a timing waiting for ever.
-        self._door = folder / f"{device.identity}.door"
+        self._door = self.folder / f"{device.identity}.door"
         self._sharing_matters = device.kind == "cpu"
 
     @contextmanager

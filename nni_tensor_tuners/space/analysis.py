@@ -1,0 +1,45 @@
+"""How much of a space its constraints leave, and what each of them takes."""
+
+import random
+from itertools import product
+
+# Spaces up to this size are counted, larger ones sampled.
+COUNTED, SAMPLED = 1_000_000, 20_000
+
+
+def analyse(space, seed=0, progress=lambda done, total: None):
+    """Count, or estimate, the configurations that satisfy each constraint, and all of them.
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    seed
+        Of the sample.
+    progress
+        Called with the number of configurations looked at, and their total.
+
+    Returns
+    -------
+    dict
+        ``size`` (configurations before constraints), ``looked_at`` (all of them, or a uniform sample with replacement),
+        ``exact`` (whether all), ``legal`` (of those looked at, how many satisfy every constraint), ``constraints`` (text -> how
+        many satisfy it by itself).
+    """
+    exact = space.size <= COUNTED
+    if exact:
+        points = product(*([parameter.unrank(i) for i in range(parameter.size)] for parameter in space.parameters))
+    else:
+        rng = random.Random(seed)
+        points = (tuple(parameter.sample(rng) for parameter in space.parameters) for _ in range(SAMPLED))
+    total = space.size if exact else SAMPLED
+    counts, legal = [0] * len(space.constraints), 0
+    for done, point in enumerate(points, 1):
+        config = space.config(point)
+        held = [constraint.holds(config) for constraint in space.constraints]
+        counts = [count + holds for count, holds in zip(counts, held)]
+        legal += all(held)
+        if done % 5000 == 0:
+            progress(done, total)
+    texts = [constraint.text for constraint in space.constraints]
+    return {"size": space.size, "looked_at": total, "exact": exact, "legal": legal, "constraints": dict(zip(texts, counts))}
