@@ -11,7 +11,7 @@ LANDSCAPES ?= $(wildcard benchmarks/landscapes/*)
 SEEDS ?= 20
 SEARCHES ?= WalkGP OpEvo GBFS NA2C AutoTVM AutoTVM:batch_size=16 NoSE Genetic Random
 
-.PHONY: tune test bench replay clean
+.PHONY: tune test bench replay gpu clean
 
 tune: $(VENV)/installed
 	@$(VENV)/bin/tensor-tuners register
@@ -25,6 +25,10 @@ bench: $(VENV)/installed
 
 replay: $(VENV)/installed
 	$(VENV)/bin/tensor-tuners replay $(LANDSCAPES) --searches $(SEARCHES) --seeds $(SEEDS)
+
+# Installs nothing: takes the virtual environment where there is one, else PYTHON as it is.
+gpu:
+	@PYTHON=$$([ -x $(VENV)/bin/python ] && echo $(VENV)/bin/python || echo $(PYTHON)) benchmarks/on_gpu.sh
 
 $(VENV)/installed: setup.cfg pyproject.toml
 	@echo "installing into $(VENV); this takes a minute or two"

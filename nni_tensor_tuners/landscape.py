@@ -206,7 +206,9 @@ def _from_records(name, found):
     if len(kinds) != 1:
         raise ValueError(f"expected records of one workload on one kind of device, found {len(kinds)}")
     workload = from_dict(measured[0]["workload"])
-    search_space = get_template(workload, measured[0]["device"]["kind"]).search_space(workload)
+    template = get_template(workload, measured[0]["device"]["kind"])
+    paper = template.search_space(workload)
+    search_space = template.search_space(workload, extended=set(measured[0]["config"]) != set(paper))
     rows = ((record["config"], record["tflops"] if records.succeeded(record) else None) for record in measured)
     return _landscape(name, search_space, rows)
 

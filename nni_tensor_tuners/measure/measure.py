@@ -57,20 +57,22 @@ def measure(workload, config, device, limits=Limits(), best_latency_ms=None, tem
     return _run_worker(job, workload, device, limits)
 
 
-def measure_reference(workload, limits=Limits()):
+def measure_reference(workload, limits=Limits(), environment=None):
     """Time the workload's NumPy reference on the CPU as `measure` times kernels: in a fresh process, on all cores, with the
-    same placement of buffers. Returns the same dict, without what concerns building."""
-    return _run_worker({"template": None}, workload, find_device("cpu"), limits)
+    same placement of buffers. Returns the same dict, without what concerns building.
+
+    ``environment`` has variables for that process, such as OPENBLAS_CORETYPE."""
+    return _run_worker({"template": None}, workload, find_device("cpu"), limits, environment)
 
 
-def _run_worker(job, workload, device, limits):
+def _run_worker(job, workload, device, limits, environment=None):
     job = {**job, "workload": to_dict(workload), "device": asdict(device), "limits": asdict(limits)}
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
     threads = dict.fromkeys(
         ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(usable_cores())
     )
-    environment = {**os.environ, **threads}
+    environment = {**os.environ, **threads, **(environment or {})}
     with subprocess.Popen(
         [sys.executable, "-m", "nni_tensor_tuners.measure.worker"],
         stdin=subprocess.PIPE,

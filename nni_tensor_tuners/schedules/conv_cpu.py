@@ -64,12 +64,12 @@ def constraints(workload, device, extended=False):
         vectors = f"(({count} + {LANES - 1}) // {LANES})"
     else:
         vectors = " * ".join([*(f"{name}[3]" for name in names[:-1]), f"(({names[-1]}[3] + {LANES - 1}) // {LANES})"])
-    copies = workload.batch * workload.groups
+    copies = f"{workload.batch * workload.groups} * " if workload.batch * workload.groups > 1 else ""
     return [
         f"{used.denominator} * {count} >= {used.numerator * LANES} * {vectors}",
         f"tile_f[3] * {vectors} >= {smallest}",
         f"(tile_f[3] + 1) * {vectors} <= {room}",
-        f"{copies} * tile_f[0] * {' * '.join(f'{name}[0]' for name in names)} >= {blocks}",
+        f"{copies}tile_f[0] * {' * '.join(f'{name}[0]' for name in names)} >= {blocks}",
     ]
 
 
