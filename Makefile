@@ -11,7 +11,7 @@ LANDSCAPES ?= $(wildcard benchmarks/landscapes/*)
 SEEDS ?= 20
 SEARCHES ?= WalkGP OpEvo GBFS NA2C AutoTVM AutoTVM:batch_size=16 NoSE Genetic Random
 
-.PHONY: tune test bench replay gpu clean
+.PHONY: tune test bench replay operators gpu clean
 
 tune: $(VENV)/installed
 	@$(VENV)/bin/tensor-tuners register
@@ -25,6 +25,11 @@ bench: $(VENV)/installed
 
 replay: $(VENV)/installed
 	$(VENV)/bin/tensor-tuners replay $(LANDSCAPES) --searches $(SEARCHES) --seeds $(SEEDS)
+
+# The kernels beside NumPy, and beside oneDNN through PyTorch where TORCH_PYTHON names an interpreter that has it; 40 minutes.
+operators: $(VENV)/installed
+	$(VENV)/bin/python benchmarks/operators.py mm1 bmm1 resnet18-c2 resnet18-c6 resnet18-c9 resnet18-c12 --target cpu \
+	    --searches OpEvo --metaschedule mm1 --check 0 --output runs/operators
 
 # Installs nothing: takes the virtual environment where there is one, else PYTHON as it is.
 gpu:

@@ -115,7 +115,7 @@ def check_templates(device, trials, each):
     """Random legal configurations of small shapes against NumPy; returns what is wrong."""
     wrong = []
     for workload in CHECKED:
-        for space in SPACES if device.kind == "cuda" else SPACES[:1]:
+        for space in (SPACES if device.kind == "cuda" else SPACES[:1]) if each else []:
             legal, rng = space_of(workload, device, space), random.Random(0)
             configs = [legal.sample(rng) for _ in range(each)]
             found = trials.run(f"check {space} {workload.operator}", workload, lambda: configs.pop() if configs else None, each)
@@ -141,10 +141,17 @@ def tune(workload, label, search, seed, device, trials, count):
 
 
 def time_again(workload, configs, device, trials, torch_python, rounds):
-    """Latencies in ms, median over rounds in turns: of configurations (NaN where one failed), and of libraries by name."""
+    """Latencies in ms, median over rounds in turns: of configurations (NaN where one failed), and of libraries by name.
+
+    A configuration that names MetaSchedule's folder stands for what MetaSchedule found.
+    """
+
+    def once(config):
+        return measure(workload, config, device, PATIENT, template="metaschedule" if "folder" in config else None)
+
     ours, libraries = [[] for _ in configs], {}
     for _ in range(rounds):
-        results = trials.pool.map(lambda config: measure(workload, config, device, PATIENT), configs)
+        results = trials.pool.map(once, configs)
         for result, times in zip(results, ours):
             times.append(result["latency_ms"] if result["error_code"] == ErrorCode.NO_ERROR else float("nan"))
         yardstick = with_torch(workload, device, torch_python)
@@ -176,6 +183,17 @@ def with_torch(workload, device, torch_python):
     if ended.returncode != 0 and "No module named 'torch'" not in ended.stderr:
         print(f"PyTorch failed: {(ended.stderr.strip().splitlines() or ['it says nothing'])[-1]}", file=sys.stderr)
     return json.loads(ended.stdout) if ended.returncode == 0 else None
+
+
+def metaschedule(label, trials, folder):
+    """Have MetaSchedule tune a workload into a folder, unless it has."""
+    if (folder / "database_tuning_record.json").is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"MetaSchedule tunes {label} ...", file=sys.stderr, flush=True)
+    command = [sys.executable, Path(__file__).with_name("metaschedule.py"), label, str(trials), folder]
+    threads = {"TVM_NUM_THREADS": str(usable_cores())}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **threads})
 
 
 def peak_tflops(device):
@@ -255,6 +273,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="times the best few are timed again (default: 3)")
     parser.add_argument("--check", type=int, default=2, help="configurations per template checked first (default: 2)")
     parser.add_argument("--landscape", nargs=2, metavar=("WORKLOAD", "N"), help="then record N random configurations")
+    parser.add_argument(
+        "--metaschedule", type=Path, metavar="FOLDER", help="also MetaSchedule, on a CPU; its databases go there"
+    )
     parser.add_argument("--minutes", type=float, default=600, help="no trial starts after this long (default: 600)")
     parser.add_argument("--jobs", type=int, help="compiled side by side (default: one on a CPU, else as many as cores)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
@@ -264,6 +285,9 @@ def main():
         named = {name: get_workload(name) for name in args.workloads}
     except ValueError as error:
         sys.exit(f"error: {error}")
+    if args.metaschedule and device.kind != "cpu":
+        sys.exit("error: --metaschedule: on a CPU only")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.resolve()), os.environ.get("PYTHONPATH", "")])
     start = time.monotonic()
     args.output.mkdir(parents=True, exist_ok=True)
     slug = _slug(device.name)
@@ -275,7 +299,7 @@ def main():
     wrong = check_templates(device, trials, args.check)
     for record in wrong:
         print(f"WRONG: {record['workload']} {record['config']}: {record['error']}")
-    print(f"checked {len(CHECKED)} small shapes against NumPy on {device.name}: {len(wrong)} wrong", flush=True)
+    print(f"{len(CHECKED)} small shapes, {args.check} configurations each, against NumPy on {device.name}: {len(wrong)} wrong")
 
     peak, rows = peak_tflops(device), []
     for label, workload in named.items():
@@ -289,6 +313,11 @@ def main():
         for key, of_seeds in runs.items():
             pooled = sorted((r for timed in of_seeds for r in timed[:FINALISTS]), key=lambda record: record["latency_ms"])
             configs[key] = [record["config"] for record in pooled[:FINALISTS]]
+        if label in args.metaschedule:
+            folder = Path("runs/metaschedule") / label
+            metaschedule(label, args.trials, folder)
+            configs["MetaSchedule"] = [{"folder": str(folder.resolve())}]
+            runs["MetaSchedule"] = []
         flat = [config for found in configs.values() for config in found]
         ours, libraries = time_again(workload, flat, device, trials, torch_python, args.rounds)
         again = dict(zip(map(json.dumps, flat), ours))
@@ -297,7 +326,7 @@ def main():
             bests = [timed[0]["tflops"] for timed in of_seeds if timed]
             latencies = [again[json.dumps(config)] for config in configs[key]]
             latencies = [latency for latency in latencies if latency == latency]
-            if not bests or not latencies:
+            if not latencies:
                 continue
             tflops = workload.flop / min(latencies) / 1e9
             row = {
@@ -312,10 +341,12 @@ def main():
                 "of_peak": peak and tflops / peak,
             }
             rows.append(row)
-            spread = f" +- {stdev(bests):.4f}" if len(bests) > 1 else ""
+            of_seeds = f"{mean(bests):.4f}" if bests else "-"
+            if len(bests) > 1:
+                of_seeds += f" +- {stdev(bests):.4f} ({len(bests)} seeds)"
             beside = ", ".join(f"{libraries[n] / min(latencies):.2f} x {n}" for n in sorted(libraries, key=libraries.get))
             print(
-                f"{label:<13} {key:<17} best of {args.trials}: {mean(bests):.4f}{spread} ({len(bests)} seeds); "
+                f"{label:<13} {key:<17} best of {args.trials}: {of_seeds}; "
                 f"timed again {tflops:.4f} TFLOPS; {beside or 'no library'}"
                 + (f"; {tflops / peak:.1%} of peak" if peak else ""),
                 flush=True,

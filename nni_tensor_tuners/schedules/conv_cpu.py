@@ -24,6 +24,9 @@ __all__ = ["constraints", "schedule", "search_space"]
 # Positions are computed by this many; narrower vector registers share the work.
 LANES = 16
 
+# Copies are vectorised by no more than this.
+WIDEST = 64
+
 # Below this many output channels a packed panel is used too rarely to pay for the packing.
 PACKED_CHANNELS = 4
 
@@ -75,13 +78,11 @@ def constraints(workload, device, extended=False):
 
 def schedule(workload, config):
     """The s_tir.Schedule of a workload under a configuration."""
-    from tvm import s_tir
-
     names = AXES[len(workload.image)]
     dimensions = len(names)
     tile = [config[f"tile_{axis}"][3] for axis in names]
     packs = _packs(workload)
-    sch = s_tir.Schedule(_program(workload, tile), error_render_level="fast")
+    sch = _program(workload, tile)
     tiles, z = sch.get_sblock("tiles"), sch.get_sblock("Z")
     image, group, channel, *loops = sch.get_loops(tiles)
     place, inside = loops[:dimensions], loops[dimensions : 2 * dimensions]
@@ -101,11 +102,12 @@ def schedule(workload, config):
     if packs:
         packed = sch.get_sblock("packed")
         sch.compute_at(packed, panel[-1], preserve_unit_loops=True)
-        sch.vectorize(sch.get_loops(packed)[-1])
+        if workload.transposed or workload.stride[-1] == 1:  # LLVM takes its time over vectors of scattered elements
+            _vectorise(sch, sch.get_loops(packed)[-1], _padded_tile(workload, tile)[-1])
     blocks = sch.fuse(image, group, f_block, *p_block)
     sch.parallel(blocks)
     sch.vectorize(vector)
-    sch.vectorize(sch.split(sch.get_loops(z)[-1], [None, tile[-1]])[-1])
+    _vectorise(sch, sch.get_loops(z)[-1], tile[-1])
     if _pads(workload, tile):
         sch.parallel(sch.fuse(*sch.get_loops(sch.get_sblock("pad"))[:2]))
     if config["unroll_explicit"]:
@@ -113,8 +115,15 @@ def schedule(workload, config):
         sch.annotate(blocks, "pragma_unroll_explicit", 1)
     sch.annotate(step[0], "pragma_auto_unroll_max_step", UNROLL_STEPS)
     sch.annotate(step[0], "pragma_unroll_explicit", 1)
-    sch.decompose_reduction(tiles, panel[0])
+    init = sch.decompose_reduction(tiles, panel[0])
+    *places, register, row = sch.get_loops(init)[-len(inside) - 3 - dimensions : -len(inside) - 1]
+    sch.reorder(register, row, *places)  # as in memory, or LLVM would unroll thousands of small clearings
     return sch
+
+
+def _vectorise(sch, loop, run):
+    """Vectorise a copy's last loop, ``run`` elements of which lie side by side."""
+    sch.vectorize(sch.split(loop, [None, max(width for width in divisors(run) if width <= WIDEST)])[-1])
 
 
 def _packs(workload):
@@ -150,11 +159,11 @@ def _pads(workload, tile):
 
 
 def _program(workload, tile):
-    """The convolution with its positions cut into tiles: stages "pad" and "packed", where there is need, "tiles", and "Z".
+    """An s_tir.Schedule of the convolution with its positions cut into tiles: stages "pad" and "packed", where there is need, "tiles", and "Z".
 
     Its results are those of the workload's own `prim_func`; where tiles are padded, the positions between are computed and left.
     """
-    from tvm import te
+    from tvm import s_tir, te
 
     dimensions = len(tile)
     into, out_of = workload.in_channels // workload.groups, workload.out_channels // workload.groups
@@ -188,8 +197,20 @@ def _program(workload, tile):
 
     tiles = te.compute((workload.batch, workload.groups, out_of, *counts, *padded_tile), total, name="tiles")
 
-    def element(batch, feature, *place):
-        outer, inner = zip(*((p // t, p % t) for p, t in zip(place, tile)))
-        return tiles[(batch, feature // out_of, feature % out_of, *outer, *inner)]
-
-    return te.create_prim_func([x, w, te.compute(workload.shapes[2], element, name="Z")])
+    # By tiles here, by positions in memory; TE could only say it the other way round, over domains that padding has made vague.
+    z = te.compute(
+        (workload.batch, workload.groups, out_of, *counts, *tile),
+        lambda *place: tiles[place],
+        name="Z",
+    )
+    sch = s_tir.Schedule(te.create_prim_func([x, w, z]), error_render_level="fast")
+    sch.transform_layout(
+        "Z",
+        ("write", 0),
+        lambda batch, group, feature, *place: [
+            batch,
+            group * out_of + feature,
+            *(outer * part + inner for outer, part, inner in zip(place, tile, place[dimensions:])),
+        ],
+    )
+    return sch

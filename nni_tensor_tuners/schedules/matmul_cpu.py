@@ -53,6 +53,10 @@ def schedule(workload, config):
     sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
     z = sch.get_sblock("Z")
     z_tile = sch.cache_write(z, 0, "global")
+    transposed = workload.layout[1] == "T"
+    if transposed:  # columns lie apart, so a panel of them is packed first
+        y_panel = sch.cache_read(z, 1, "global")
+        sch.transform_layout(z, ("read", 1), lambda *place: [*place[:-2], place[-1], place[-2]])
     *batch, i, j, k = sch.get_loops(z)
     b_block, b_turn = zip(*(sch.split(b, config["B"]) for b in batch)) if batch else ((), ())
     i_block, i_tile, i_register, i_row = sch.split(i, config["X"])
@@ -64,6 +68,8 @@ def schedule(workload, config):
         *(k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector),
     )
     sch.reverse_compute_at(z_tile, j_tile, preserve_unit_loops=True)
+    if transposed:
+        sch.compute_at(y_panel, k_panel, preserve_unit_loops=True)
     blocks = sch.fuse(*b_block, i_block, j_block)
     sch.parallel(blocks)
     sch.vectorize(j_vector)

@@ -1,0 +1,87 @@
+"""CPU templates, compiled and run."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_workloads import convolutions
+
+from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners.device import GENERIC, Device, find_device
+from nni_tensor_tuners.experiment import TRIAL_SCRIPTS
+from nni_tensor_tuners.measure.worker import wrong_answer
+from nni_tensor_tuners.schedules import get_template
+from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, BatchMatmul, Conv, Matmul
+
+build = pytest.importorskip("nni_tensor_tuners.measure.build")
+
+DEVICES = [find_device("cpu"), GENERIC["cpu"], Device("cpu", "AVX", "cpu", cores=2, vector_lanes=8, vector_registers=16)]
+
+# Too large to run whole in a test: two images instead of 512.
+SMALLER = {"c1": ["--batch", "2"], "c2": ["--batch", "2"]}
+
+
+def answer(workload, device, seed):
+    """Compile and run a random legal configuration; returns it and what is wrong with its answer."""
+    import tvm
+
+    template = get_template(workload, "cpu")
+    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
+    config = space.sample(random.Random(seed))
+    target = build.target_of(find_device("cpu"))
+    library = build.compile_module(build.instantiate(template, workload, config, target), target)
+    inputs = workload.inputs()
+    expected = workload.reference(*inputs)
+    arguments = [tvm.runtime.tensor(array) for array in (*inputs, np.full_like(expected, np.nan))]
+    library.mod["main"](*arguments)
+    return config, wrong_answer(arguments[-1].numpy(), expected)
+
+
+@st.composite
+def matmuls(draw):
+    extents = [draw(st.integers(1, 40)) for _ in range(3)]
+    layout = draw(st.sampled_from(LAYOUTS))
+    return draw(st.sampled_from([Matmul(*extents, layout), BatchMatmul(*extents, layout, draw(st.integers(1, 12)))]))
+
+
+@st.composite
+def wide_convolutions(draw):
+    """Ones with enough positions and channels to be cut into tiles."""
+    conv = draw(convolutions())
+    grown = [e * draw(st.sampled_from([1, 3, 8])) for e in conv.image]
+    channels = conv.out_channels * draw(st.sampled_from([1, 2, 4]))
+    fields = {**conv.__dict__, "image": tuple(grown), "out_channels": channels}
+    return Conv(**fields)
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(matmuls(), st.sampled_from(DEVICES), st.integers(0, 99))
+def test_matrix_multiplications_are_right(workload, device, seed):
+    assert answer(workload, device, seed)[1] is None
+
+
+@settings(max_examples=50, derandomize=True, deadline=None)
+@given(wide_convolutions(), st.sampled_from(DEVICES), st.integers(0, 99))
+def test_convolutions_are_right(workload, device, seed):
+    assert answer(workload, device, seed)[1] is None
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_each_named_workload_runs_a_real_trial(name):
+    """By the trial script and the arguments that its experiments have; C1 and C2 on two images instead of 512."""
+    workload = WORKLOADS[name]
+    template = get_template(workload, "cpu")
+    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, find_device("cpu")))
+    config = space.sample(random.Random(0))
+    script = Path(__file__).parents[1] / "trials" / TRIAL_SCRIPTS[workload.operator]
+    command = [sys.executable, script, name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert json.loads(ended.stdout)["tflops"] > 0
