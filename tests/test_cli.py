@@ -3,20 +3,23 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from math import comb
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 
-from nni_tensor_tuners import records, report
+from nni_tensor_tuners import SearchSpace, records, report
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.tune import _with_overrides
+from nni_tensor_tuners.workloads import WORKLOADS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = next((ROOT / "benchmarks" / "landscapes").glob("*.jsonl.gz"))
@@ -85,7 +88,7 @@ def with_tuner(**class_args):
         ({"searchSpace": [1]}, "searchSpace: expected parameters by name, got [1]"),
         ({"searchSpace": None, "searchSpaceFile": "/"}, "searchSpaceFile: cannot read / (Is a directory)"),
         ({"trialCommand": "python3 conv9d.py"}, "trialCommand: there is no conv9d.py"),
-        ({"trialCommand": "python3 matmul.py mm9"}, "unknown workload 'mm9'; allowed: mm1, mm2, mm3"),
+        ({"trialCommand": "python3 matmul.py mm9"}, "unknown operator or workload 'mm9'; allowed: mm1, mm2, mm3, matmul"),
         ({"trialCommand": "bash -c 'python3 matmul.py'"}, "trialCommand"),
         ({"trialConcurrency": 0}, "trialConcurrency: expected an integer >= 1, got 0"),
         ({"trialConcurency": 4}, "there is no field 'trialConcurency'; did you mean 'trialConcurrency'?"),
@@ -116,8 +119,12 @@ def test_cuda_without_a_gpu_does_not_start(tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["space", "conv9d"], "unknown operator or workload 'conv9d'; allowed: mm1, mm2, mm3, matmul"),
-        (["space", "matmul", "--n", "4"], "give all of --n, --k and --m"),
+        (["space", "conv9d"], "unknown operator or workload 'conv9d'; allowed: mm1, mm2, mm3, bmm1"),
+        (["space", "matmul", "--n", "4"], "matmul: give --k and --m"),
+        (["space", "matmul", "--b", "4"], "matmul: there is no --b; its shape: --n, --k, --m, --layout"),
+        (["space", "conv1d", "--image", "5", "5"], "conv1d: give --batch and --in-channels and --out-channels and --kernel"),
+        (["space", "resnet18-c2", "--image", "5"], "conv1d: kernel must be 1 integers, got (3, 3)"),
+        (["space", "c2", "--groups", "5"], "conv2d: groups must divide in_channels, got 5 for 64"),
         (["report", "no-such-experiment"], "no records of 'no-such-experiment' found"),
         (["export", "no-such-experiment"], "no records of 'no-such-experiment' found"),
         (["check", "no-such-file.yml"], "cannot read no-such-file.yml"),
@@ -142,7 +149,7 @@ def test_bad_usage_exits_with_2(arguments, capsys):
     assert "usage: tensor-tuners" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["mm1", "mm2", "mm3"])
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_the_shipped_experiments_are_good_and_what_space_writes(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     shipped = ROOT / "experiments" / name
@@ -154,6 +161,36 @@ def test_the_shipped_experiments_are_good_and_what_space_writes(name, tmp_path, 
         place = f"trialCodeDirectory: {os.path.relpath('trials', written)}"
         assert path.read_text().replace(place, "trialCodeDirectory: ../../trials") == (shipped / path.name).read_text()
     assert main(["check", *(str(path) for path in shipped.glob("*.yml"))]) == 0
+
+
+def test_a_shape_of_one_s_own_is_what_its_trials_run(tmp_path, capsys):
+    """The files name the shape as the trial script takes it; a named workload keeps its name, changed fields follow it."""
+    shape = "--batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 --stride 2 --padding 1 --groups 2 --transposed"
+    scripts = str(ROOT / "trials")
+    for arguments, described in (
+        (["conv2d", *shape.split()], "conv.py --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2"),
+        (["c2", "--batch", "8"], "conv.py c2 --batch 8"),
+        (["bmm1", "--b", "6", "--layout", "NT"], "batch_matmul.py bmm1 --layout NT --b 6"),
+    ):
+        folder = tmp_path / arguments[0]
+        assert main(["space", *arguments, "--output", str(folder), "--trials", scripts]) == 0
+        assert described in (folder / "opevo.yml").read_text()
+        assert main(["check", str(folder / "opevo.yml")]) == 0
+    assert "good" in capsys.readouterr().out
+
+
+def test_analyse_counts_a_small_space_exactly(capsys):
+    shape = ["--n", "6", "--k", "5", "--m", "4"]
+    assert main(["space", "matmul", *shape, "--target", "cuda", "--analyse"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["space", "matmul", *shape, "--target", "cuda"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    space = SearchSpace.from_json(described["search_space"])
+    legal = SearchSpace.from_json(described["search_space"], described["constraints"])
+    total, count = space.size, sum(1 for _ in legal.points(random.Random(0)))
+    assert total == comb(4, 1) ** 2 * comb(5, 2) * 3  # 6 = 2 * 3 in four parts, 4 = 2^2 in four, 5 in three
+    assert f"matmul-n6-k5-m4 on cuda: {total:,} configurations (all counted)" in printed
+    assert f"{count / total:8.3%}  all of these" in printed
 
 
 def test_space_of_one_target(capsys):

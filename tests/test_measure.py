@@ -189,7 +189,7 @@ def test_workloads_are_plain_data():
     assert workload.shapes == [(4, 5), (6, 5), (4, 6)]
     with pytest.raises(ValueError, match="unknown operator 'conv9d'; allowed: matmul"):
         from_dict({"operator": "conv9d"})
-    with pytest.raises(ValueError, match="unknown workload 'mm9'; allowed: mm1, mm2, mm3"):
+    with pytest.raises(ValueError, match="unknown workload 'mm9'; allowed: mm1, mm2, mm3, bmm1"):
         get_workload("mm9")
     with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
         Matmul(0, 1, 1)
