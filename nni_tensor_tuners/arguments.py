@@ -15,6 +15,14 @@ def add_shape(parser):
     parser.add_argument("--layout", choices=LAYOUTS, default="NN", help="T where X or Y is stored transposed (default: NN)")
 
 
+def add_rpc(parser):
+    """The arguments that name a device behind a TVM RPC tracker."""
+    parser.add_argument(
+        "--rpc", type=_address, metavar="HOST:PORT", help="compile here, check and time on a server of this TVM RPC tracker"
+    )
+    parser.add_argument("--key", help="the key under which the tracker knows the servers; with --rpc")
+
+
 def named_workload(args):
     """The workload, the trial script's arguments that name it, and a name for its experiments."""
     if args.workload in WORKLOADS:
@@ -41,3 +49,10 @@ def trial_scripts(folder=None):
     """The folder of the trial scripts: the one named, that of this checkout, or ``trials`` here."""
     beside = Path(__file__).resolve().parents[1] / "trials"
     return folder or (beside if beside.is_dir() else "trials")
+
+
+def _address(text):
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT with a port of 1 to 65535, got {text!r}")
+    return text

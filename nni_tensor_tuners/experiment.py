@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from . import records
-from .device import KINDS, find_device
+from .device import KINDS, kind_of
 from .manager import known_experiments
 from .schedules import get_template
 from .search import check_names
@@ -292,7 +292,7 @@ def _check_tuner(folder, tuner, search_space, kind):
         hint = " (NNI keeps the name Random for its own; ours is RandomSearch)" if name == "Random" else ""
         raise ValueError(f"tuner name: expected one of {', '.join(searches)}, got {name!r}{hint}")
     if kind and isinstance(class_args.get("constraints"), dict):
-        chosen = find_device(class_args.get("target", "auto")).kind
+        chosen = kind_of(class_args.get("target", "auto"))
         if chosen != kind:
             raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
     class_args = resolve_sources(folder, class_args)

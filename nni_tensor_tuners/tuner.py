@@ -14,7 +14,7 @@ from nni.runtime.tuner_command_channel import CommandType, TunerCommandChannel
 from nni.tuner import Tuner
 
 from . import records, rest
-from .device import KINDS, find_device
+from .device import KINDS, kind_of
 from .search import Exhausted, arguments_of, check_names, create_search
 from .space import SearchSpace
 
@@ -53,7 +53,7 @@ def make_search(search, search_space, class_args, kind=None):
     constraints = class_args.get("constraints") or []
     if isinstance(constraints, dict):
         check_names("constraints: there is no device kind", constraints, KINDS)
-        constraints = constraints.get(kind or find_device(class_args.get("target", "auto")).kind) or []
+        constraints = constraints.get(kind or kind_of(class_args.get("target", "auto"))) or []
     if not isinstance(constraints, list):
         raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)

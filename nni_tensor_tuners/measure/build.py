@@ -10,12 +10,12 @@ from ..schedules.cuda_limits import check_limits
 
 def target_of(device):
     """The TVM target of a `Device`. Targets take their options only as a dict, and a generic one costs most of the speed."""
+    mcpu = device.mcpu or tvm.target.codegen.llvm_get_system_cpu()
     if device.kind == "cuda":
         return tvm.target.Target(
             {"kind": "cuda", "arch": device.arch, "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152},
-            host={"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()},
+            host={"kind": "llvm", "mcpu": mcpu},
         )
-    mcpu = tvm.target.codegen.llvm_get_system_cpu()
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": device.cores})
 
 

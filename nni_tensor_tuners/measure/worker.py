@@ -77,39 +77,58 @@ def run_job(job, begin):
             device_error = build.is_device_error(error)
             raise Failure(ErrorCode.COMPILE_DEVICE if device_error else ErrorCode.COMPILE_HOST, error) from None
         compile_seconds = time.perf_counter() - start
+        if device.rpc:
+            from . import remote
+
+            exported = remote.export(library)
         if job.get("save"):
             save(job["save"], library, module, build.device_source(library))
         inputs = workload.inputs()
         expected = workload.reference(*inputs)
     begin("wait")
-    with lock.exclusive():
+    if device.rpc:
+        try:
+            server = remote.wait_for_server(device.rpc, device.key, remote.RETURN_SECONDS)
+        except OSError as error:
+            raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
         begin("run")
-        timed = check_and_time(library, device, inputs, expected, limits, job.get("best_latency_ms"))
+        timed = remote.check_and_time(server, exported, device, inputs, expected, limits, job.get("best_latency_ms"))
+    else:
+        with lock.exclusive():
+            begin("run")
+            timed = check_and_time(library, device, inputs, expected, limits, job.get("best_latency_ms"))
     timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
 
 def check_and_time(library, device, inputs, expected, limits, best_latency_ms):
     """Run once and compare with NumPy, then time."""
-    import numpy as np
     import tvm
     import tvm_ffi
 
-    from .timing import place, time_repeatedly
+    from .timing import place
 
     on_gpu = device.kind == "cuda"
     where = tvm.cuda() if on_gpu else tvm.cpu()
     put = (lambda array: tvm.runtime.tensor(array, where)) if on_gpu else (lambda array: tvm_ffi.from_dlpack(place(array)))
+    return run_and_time(lambda: library.mod, where, put, inputs, expected, limits, best_latency_ms)
+
+
+def run_and_time(load, where, put, inputs, expected, limits, best_latency_ms):
+    """Check and time the module that ``load()`` returns on the TVM device ``where``, to which ``put(array)`` brings arrays."""
+    import numpy as np
+
+    from .timing import time_repeatedly
+
     try:
+        module = load()
         arguments = [put(array) for array in (*inputs, np.zeros_like(expected))]
-        library.mod["main"](*arguments)
+        module["main"](*arguments)
         where.sync()
         difference = wrong_answer(arguments[-1].numpy(), expected)
         if difference is None:
             return time_repeatedly(
-                lambda number, repeat: (
-                    library.mod.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results
-                ),
+                lambda number, repeat: module.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results,
                 limits,
                 best_latency_ms and best_latency_ms / 1e3,
             )
