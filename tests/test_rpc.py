@@ -9,10 +9,10 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from conftest import TESTS, wait_for
+from tvm import rpc
 
 from nni_tensor_tuners.device import find_device
 from nni_tensor_tuners.measure import ErrorCode, Limits, measure
@@ -58,6 +58,11 @@ def answers(tracker):
         return False
 
 
+def queued(tracker):
+    host, port = tracker.split(":")
+    return rpc.connect_tracker(host, int(port)).summary()["queue_info"][KEY]["pending"]
+
+
 @pytest.fixture(scope="module")
 def tracker():
     port = free_port()
@@ -91,3 +96,79 @@ def test_a_kernel_compiled_here_is_checked_and_timed_there(device, monkeypatch):
     result = measure(SMALL, CONFIG, device, QUICK)
     assert (result["error_code"], result["error"]) == (ErrorCode.NO_ERROR, "")
     assert result["tflops"] == pytest.approx(SMALL.flop / result["latency_ms"] / 1e9)
+
+
+@pytest.mark.parametrize(
+    "fault, code, message",
+    [
+        ("does_not_compile", ErrorCode.COMPILE_HOST, "Check failed"),
+        ("wrong_answer", ErrorCode.WRONG_ANSWER, "elements differ from NumPy"),
+        ("hangs_while_running", ErrorCode.RUN_TIMEOUT, "took longer than 4 s to run"),
+    ],
+)
+def test_faults_have_their_error_codes_and_the_server_goes_on(device, fault, code, message):
+    result = measure(SMALL, {"fault": fault}, device, QUICK, template="faulty_template")
+    assert (ErrorCode(result["error_code"]), message in result["error"]) == (code, True), result
+    assert measure(SMALL, CONFIG, device, QUICK)["error_code"] == ErrorCode.NO_ERROR
+
+
+def test_a_lost_server_is_an_error_of_the_device_in_bounded_time(tracker, device):
+    with serving(tracker, "fragile"):
+        fragile = replace(device, key="fragile")
+        result = measure(SMALL, {"fault": "aborts_while_running"}, fragile, QUICK, template="faulty_template")
+        assert result["error_code"] == ErrorCode.RUNTIME_DEVICE and "\n" not in result["error"]
+        start = time.monotonic()
+        result = measure(SMALL, CONFIG, fragile, QUICK)
+        assert result == {
+            "error_code": ErrorCode.RUNTIME_DEVICE,
+            "error": f"no server with key 'fragile' at the tracker {tracker}; keys there: {KEY}",
+        }
+        assert remote.RETURN_SECONDS < time.monotonic() - start < remote.RETURN_SECONDS + 20
+
+
+def trial(*arguments):
+    command = [sys.executable, str(SCRIPT), *"--n 16 --k 24 --m 32".split(), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def test_trials_that_wait_for_the_same_server_take_turns(device):
+    """And the wait, here one longer than the limit for running, counts as no part of running."""
+    command = [sys.executable, str(SCRIPT), *"--n 16 --k 24 --m 32 --target cpu --rpc".split(), device.rpc, "--key", KEY]
+    limit = ["--run-timeout", "3", "--config", json.dumps(CONFIG)]
+    first = remote.connect(remote.wait_for_server(device.rpc, KEY), 60)
+    trials = [subprocess.Popen([*command, *limit], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    wait_for(lambda: queued(device.rpc) == 2)
+    time.sleep(3.5)
+    assert [each.poll() for each in trials] == [None, None] and queued(device.rpc) == 2
+    del first
+    results = [json.loads(each.communicate(timeout=60)[0]) for each in trials]
+    assert [result["error_code"] for result in results] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--rpc", "127.0.0.1:9190"], "error: --rpc and --key: give both, or neither"),
+        (["--key", "x"], "error: --rpc and --key: give both, or neither"),
+        (["--rpc", "nowhere", "--key", "x"], "argument --rpc: expected HOST:PORT with a port of 1 to 65535, got 'nowhere'"),
+        (["--rpc", "{nobody}", "--key", "x"], "error: rpc: no tracker answers at {nobody} ([Errno 111] Connection refused)"),
+        (
+            ["--rpc", "{tracker}", "--key", "x"],
+            "error: rpc: no server with key 'x' at the tracker {tracker}; keys there: " + KEY,
+        ),
+        (["--rpc", "{tracker}", "--key", KEY, "--target", "cuda"], "error: rpc: target cuda: the server with key"),
+    ],
+)
+def test_what_cannot_be_reached_is_one_line_in_bounded_time(tracker, device, arguments, message):
+    names = {"tracker": tracker, "nobody": f"127.0.0.1:{free_port()}"}
+    start = time.monotonic()
+    done = trial("--describe", *(argument.format(**names) for argument in arguments))
+    assert done.returncode == 2 and message.format(**names) in done.stderr.splitlines()[-1], done.stderr
+    assert done.stdout == "" and time.monotonic() - start < 15
+
+
+def test_the_trial_script(device):
+    described = json.loads(trial("--rpc", device.rpc, "--key", KEY, "--describe").stdout)
+    assert (described["kind"], described["device"]) == ("cpu", device.name)
+    done = trial("--rpc", device.rpc, "--key", KEY, "--config", json.dumps(CONFIG))
+    assert done.returncode == 0 and json.loads(done.stdout)["tflops"] > 0, done.stderr

@@ -19,15 +19,14 @@ from dataclasses import asdict, replace
 
 from .. import records
 from ..device import Device, find_device, vector_file, wanted
-from .worker import Failure, die_with_parent, first_line, run_and_time
-from .codes import ErrorCode
+from .worker import die_with_parent, first_line
 
 # NumPy and TVM are imported inside functions, as in the worker.
 
 # A tracker answers within milliseconds.
 ANSWER_SECONDS = 10
 # How long a key may be without any server while a trial waits; a server that restarts is back by then.
-RETURN_SECONDS = 20
+RETURN_SECONDS = 10
 # To ask a device what it is, until a server is free included. `tensor-tuners check` waits a minute.
 ASK_SECONDS = 50
 POLL_SECONDS = 0.5
@@ -198,39 +197,23 @@ def connect(server, seconds):
 
 
 def export(library):
-    """A compiled library as the bytes of a shared object.
-
-    Raises
-    ------
-    Failure
-        COMPILE_HOST, if it cannot be linked.
-    """
+    """A compiled library as the bytes of a shared object; RuntimeError if it cannot be linked."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "kernel.so")
-        try:
-            library.export_library(path)
-        except Exception as error:
-            raise Failure(ErrorCode.COMPILE_HOST, error) from None
+        library.export_library(path)
         with open(path, "rb") as file:
             return bytearray(file.read())
 
 
-def check_and_time(server, exported, device, inputs, expected, limits, best_latency_ms):
-    """As the worker's own, on a server that `wait_for_server` returned."""
+def opened(server, exported, kind, run_seconds):
+    """The worker's `opened_here` for a server that `wait_for_server` returned."""
     import tvm
 
-    try:
-        # We are killed first; the server then ends what still runs there, and is free for the next.
-        session = connect(server, limits.run_seconds + 1)
-        where = session.device(device.kind)
-    except Exception as error:
-        raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
-
-    def load():
-        session.upload(exported, "kernel.so")
-        return session.load_module("kernel.so")
-
-    return run_and_time(load, where, lambda array: tvm.runtime.tensor(array, where), inputs, expected, limits, best_latency_ms)
+    # We are killed at the limit; the server then ends what still runs there, and is free for the next.
+    session = connect(server, run_seconds + 1)
+    where = session.device(kind)
+    session.upload(exported, "kernel.so")
+    return session.load_module("kernel.so"), where, lambda array: tvm.runtime.tensor(array, where)
 
 
 if __name__ == "__main__":

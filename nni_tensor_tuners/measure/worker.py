@@ -5,6 +5,7 @@ result. It does not outlive its parent.
 """
 
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -73,14 +74,14 @@ def run_job(job, begin):
         begin("compile")
         try:
             library = build.compile_module(module, target)
+            if device.rpc:
+                from . import remote
+
+                exported = remote.export(library)
         except Exception as error:
             device_error = build.is_device_error(error)
             raise Failure(ErrorCode.COMPILE_DEVICE if device_error else ErrorCode.COMPILE_HOST, error) from None
         compile_seconds = time.perf_counter() - start
-        if device.rpc:
-            from . import remote
-
-            exported = remote.export(library)
         if job.get("save"):
             save(job["save"], library, module, build.device_source(library))
         inputs = workload.inputs()
@@ -92,36 +93,37 @@ def run_job(job, begin):
         except OSError as error:
             raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
         begin("run")
-        timed = remote.check_and_time(server, exported, device, inputs, expected, limits, job.get("best_latency_ms"))
+        opened = functools.partial(remote.opened, server, exported, device.kind, limits.run_seconds)
+        timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"))
     else:
         with lock.exclusive():
             begin("run")
-            timed = check_and_time(library, device, inputs, expected, limits, job.get("best_latency_ms"))
+            opened = functools.partial(opened_here, library, device.kind)
+            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"))
     timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
 
-def check_and_time(library, device, inputs, expected, limits, best_latency_ms):
-    """Run once and compare with NumPy, then time."""
+def opened_here(library, kind):
+    """The compiled module, the TVM device to run it on, and a function that brings an array there."""
     import tvm
     import tvm_ffi
 
     from .timing import place
 
-    on_gpu = device.kind == "cuda"
-    where = tvm.cuda() if on_gpu else tvm.cpu()
-    put = (lambda array: tvm.runtime.tensor(array, where)) if on_gpu else (lambda array: tvm_ffi.from_dlpack(place(array)))
-    return run_and_time(lambda: library.mod, where, put, inputs, expected, limits, best_latency_ms)
+    if kind == "cuda":
+        return library.mod, tvm.cuda(), lambda array: tvm.runtime.tensor(array, tvm.cuda())
+    return library.mod, tvm.cpu(), lambda array: tvm_ffi.from_dlpack(place(array))
 
 
-def run_and_time(load, where, put, inputs, expected, limits, best_latency_ms):
-    """Check and time the module that ``load()`` returns on the TVM device ``where``, to which ``put(array)`` brings arrays."""
+def check_and_time(opened, inputs, expected, limits, best_latency_ms):
+    """Run once and compare with NumPy, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
     from .timing import time_repeatedly
 
     try:
-        module = load()
+        module, where, put = opened()
         arguments = [put(array) for array in (*inputs, np.zeros_like(expected))]
         module["main"](*arguments)
         where.sync()
