@@ -1,0 +1,40 @@
+"""A real SSH server for one key, on a free port of loopback: the other machine of tests.
+
+Usage: ssh_server.py FOLDER. Writes the client's private key to FOLDER/key and the port to standard output. Commands and SFTP
+see the files of this machine, with FOLDER for a home and no package index.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import asyncssh
+
+
+async def run(process):
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_shell(process.command, stdin=pipe, stdout=pipe, stderr=pipe)
+    await process.redirect(child.stdin, child.stdout, child.stderr)
+    code = await child.wait()
+    await process.stdout.drain()
+    process.exit(code)
+
+
+async def main(folder):
+    os.environ.update(HOME=str(folder), PIP_NO_INDEX="1")
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    key.write_private_key(folder / "key")
+    server = await asyncssh.listen(
+        "127.0.0.1",
+        0,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        authorized_client_keys=asyncssh.import_authorized_keys(key.export_public_key().decode()),
+        process_factory=run,
+        sftp_factory=True,
+    )
+    print(server.get_port(), flush=True)
+    await server.wait_closed()
+
+
+asyncio.run(main(Path(sys.argv[1]).resolve()))
