@@ -18,9 +18,16 @@ def add_shape(parser):
 def add_rpc(parser):
     """The arguments that name a device behind a TVM RPC tracker."""
     parser.add_argument(
-        "--rpc", type=_address, metavar="HOST:PORT", help="compile here, check and time on a server of this TVM RPC tracker"
+        "--rpc", type=address, metavar="HOST:PORT", help="compile here, check and time on a server of this TVM RPC tracker"
     )
     parser.add_argument("--key", help="the key under which the tracker knows the servers; with --rpc")
+
+
+def is_remote(args):
+    """Whether `add_rpc`'s arguments name a device; ValueError if they do by half."""
+    if (args.rpc is None) != (args.key is None):
+        raise ValueError("--rpc and --key: give both, or neither")
+    return args.rpc is not None
 
 
 def named_workload(args):
@@ -51,7 +58,8 @@ def trial_scripts(folder=None):
     return folder or (beside if beside.is_dir() else "trials")
 
 
-def _address(text):
+def address(text):
+    """An argument's HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"expected HOST:PORT with a port of 1 to 65535, got {text!r}")

@@ -116,6 +116,7 @@ def write_folder(folder, name, arguments, workload, devices, trials="trials"):
             "    optimize_mode: maximize  # TFLOPS",
             "    seed: 0",
             *(f"    {key}: {value}" for key, value in class_args.items()),
+            *(f"    target: {device.kind}  # what --rpc leads to" for device in devices if device.rpc),
             "    constraints:  # those of the device that the trials run on count",
         ]
         for kind, expressions in described["constraints"].items():
@@ -253,7 +254,7 @@ def _read(path, field):
 
 
 def _check_trial(folder, experiment, search_space):
-    """Returns the device kind that the trials will run on, None where the script is not ours to ask."""
+    """Returns the device kind that the trials will run on; None where it cannot be asked: another's script, other machines."""
     try:
         words = shlex.split(experiment["trialCommand"])
     except ValueError as error:
@@ -268,6 +269,9 @@ def _check_trial(folder, experiment, search_space):
         return None
     if words[0] not in ("python", "python3"):
         raise ValueError(f"trialCommand: must start with python3, or stopping a trial would not reach it; got {words[0]!r}")
+    service = experiment["trainingService"]
+    if isinstance(service, list) or service.get("platform") != "local":
+        return None
     command = [sys.executable, *words[1:], "--describe"]
     try:
         asked = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False, timeout=60)

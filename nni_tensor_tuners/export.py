@@ -70,7 +70,10 @@ def time_again(candidates, rounds, progress=lambda text: None):
         If there is no candidate, or none can be built again.
     """
     if not candidates:
-        raise ValueError("export: no trial of ours succeeded in this experiment")
+        raise ValueError(
+            "export: no trial of ours succeeded in this experiment, on this machine; of trials on other machines the whole records "
+            "are in nni-experiments there"
+        )
     workload = from_dict(candidates[0]["workload"])
     device = find_again(candidates[0]["device"])
     latencies = [[] for _ in candidates]

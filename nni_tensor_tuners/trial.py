@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import records
-from .arguments import add_rpc
+from .arguments import add_rpc, is_remote
 from .device import KINDS, find_device
 from .measure import ErrorCode, Limits, measure
 from .measure.remote import find_remote_device
@@ -95,9 +95,7 @@ def run(workload, args, template=None):
 
 
 def _find_device(args):
-    if (args.rpc is None) != (args.key is None):
-        raise ValueError("--rpc and --key: give both, or neither")
-    if args.rpc is None:
+    if not is_remote(args):
         return find_device(args.target)
     known = NniClient().experiment_folder / "device.jsonl" if NniClient.is_trial() and args.config is None else None
     return find_remote_device(args.rpc, args.key, args.target, known)

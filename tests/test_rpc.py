@@ -14,9 +14,9 @@ import pytest
 from conftest import TESTS, wait_for
 from tvm import rpc
 
-from nni_tensor_tuners.device import find_device
-from nni_tensor_tuners.measure import ErrorCode, Limits, measure
-from nni_tensor_tuners.measure import remote
+from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.device import find_device, usable_cores
+from nni_tensor_tuners.measure import ErrorCode, Limits, measure, remote
 from nni_tensor_tuners.workloads import Matmul
 
 KEY = "loopback"
@@ -34,8 +34,8 @@ def free_port():
 
 @contextmanager
 def running(module, *arguments):
-    """A command of TVM's in a session of its own, which ends as a whole: it leaves children behind."""
-    command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *map(str, arguments)]
+    """A module in a session of its own, which ends as a whole: TVM's leave children behind."""
+    command = [sys.executable, "-m", module, *map(str, arguments), "--host", "127.0.0.1"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -44,9 +44,12 @@ def running(module, *arguments):
 
 
 @contextmanager
-def serving(tracker, key):
+def serving(tracker, key, stays=False):
+    """A server that the tracker knows; TVM's own, or one that stays."""
     port = free_port()
-    with running("rpc_server", "--port", port, "--port-end", port + 1, "--tracker", tracker, "--key", key) as process:
+    stock = ("tvm.exec.rpc_server", "--tracker", tracker, "--port-end", port + 1)
+    module = ("nni_tensor_tuners", "serve", tracker) if stays else stock
+    with running(*module, "--port", port, "--key", key) as process:
         wait_for(lambda: key in remote._served_keys(tracker))
         yield process
 
@@ -66,7 +69,7 @@ def queued(tracker):
 @pytest.fixture(scope="module")
 def tracker():
     port = free_port()
-    with running("rpc_tracker", "--port", port, "--port-end", port + 1):
+    with running("tvm.exec.rpc_tracker", "--port", port, "--port-end", port + 1):
         wait_for(lambda: answers(f"127.0.0.1:{port}"))
         yield f"127.0.0.1:{port}"
 
@@ -126,6 +129,15 @@ def test_a_lost_server_is_an_error_of_the_device_in_bounded_time(tracker, device
         assert remote.RETURN_SECONDS < time.monotonic() - start < remote.RETURN_SECONDS + 20
 
 
+def test_a_server_of_ours_survives_a_crash_and_has_all_cores(tracker):
+    with serving(tracker, "ours", stays=True):
+        ours = remote.find_remote_device(tracker, "ours")
+        assert ours.cores == usable_cores()
+        crashed = measure(SMALL, {"fault": "aborts_while_running"}, ours, QUICK, template="faulty_template")
+        assert crashed["error_code"] == ErrorCode.RUNTIME_DEVICE
+        assert measure(SMALL, CONFIG, ours, QUICK)["error_code"] == ErrorCode.NO_ERROR
+
+
 def trial(*arguments):
     command = [sys.executable, str(SCRIPT), *"--n 16 --k 24 --m 32".split(), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100)
@@ -172,3 +184,14 @@ def test_the_trial_script(device):
     assert (described["kind"], described["device"]) == ("cpu", device.name)
     done = trial("--rpc", device.rpc, "--key", KEY, "--config", json.dumps(CONFIG))
     assert done.returncode == 0 and json.loads(done.stdout)["tflops"] > 0, done.stderr
+
+
+def test_an_experiment_written_for_the_device_is_good(device, tmp_path, capsys):
+    shape = "--n 32 --k 32 --m 32 --rpc".split()
+    assert (
+        main(["space", "matmul", *shape, device.rpc, "--key", KEY, "--output", str(tmp_path), "--trials", str(SCRIPT.parent)])
+        == 0
+    )
+    assert main(["check", str(tmp_path / "opevo.yml")]) == 0
+    text = (tmp_path / "opevo.yml").read_text()
+    assert f"matmul.py --n 32 --k 32 --m 32 --layout NN --rpc {device.rpc} --key {KEY}" in text and "target: cpu" in text
