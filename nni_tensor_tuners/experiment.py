@@ -132,7 +132,7 @@ def check(path):
     """Check an experiment file as far as can be without starting it.
 
     The tuner's settings and the search space are read as the tuner will read them; a trial script of ours is asked which
-    search space it spans on this machine.
+    search space it spans on this machine, if that is where it will run.
 
     Returns
     -------

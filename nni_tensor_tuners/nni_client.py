@@ -26,7 +26,7 @@ class NniClient:
     """The experiment manager, as seen by the trial that this process is."""
 
     def __init__(self, environment=os.environ):
-        self.channel = environment["NNI_TRIAL_COMMAND_CHANNEL"]
+        self.channel = environment.get("NNI_TRIAL_COMMAND_CHANNEL", "")
         self.trial_job_id = environment["NNI_TRIAL_JOB_ID"]
         self.experiment_id = environment["NNI_EXP_ID"]
         self.sequence_id = int(environment.get("NNI_TRIAL_SEQ_ID", -1))

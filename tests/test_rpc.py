@@ -104,7 +104,6 @@ def test_a_kernel_compiled_here_is_checked_and_timed_there(device, monkeypatch):
 @pytest.mark.parametrize(
     "fault, code, message",
     [
-        ("does_not_compile", ErrorCode.COMPILE_HOST, "Check failed"),
         ("wrong_answer", ErrorCode.WRONG_ANSWER, "elements differ from NumPy"),
         ("hangs_while_running", ErrorCode.RUN_TIMEOUT, "took longer than 4 s to run"),
     ],

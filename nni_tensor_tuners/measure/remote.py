@@ -26,7 +26,7 @@ from .worker import die_with_parent, first_line
 # A tracker answers within milliseconds.
 ANSWER_SECONDS = 10
 # How long a key may be without any server while a trial waits; a server that restarts is back by then.
-RETURN_SECONDS = 10
+RETURN_SECONDS = 6
 # To ask a device what it is, until a server is free included. `tensor-tuners check` waits a minute.
 ASK_SECONDS = 50
 POLL_SECONDS = 0.5
