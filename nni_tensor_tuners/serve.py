@@ -3,6 +3,7 @@
 import os
 
 from .device import usable_cores
+from .measure.remote import use_binaries
 
 
 def serve(rpc, key, host, port):
@@ -21,6 +22,7 @@ def serve(rpc, key, host, port):
     os.environ.setdefault("TVM_NUM_THREADS", str(usable_cores()))  # before TVM is loaded; alone it may start a single thread
     from tvm.rpc.server import PopenRPCServerState
 
+    use_binaries()
     tracker_host, _, tracker_port = rpc.rpartition(":")
     home = os.getcwd()
     try:

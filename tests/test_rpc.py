@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import tvm_ffi
 from conftest import TESTS, wait_for
 from tvm import rpc
 
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.device import find_device, usable_cores
-from nni_tensor_tuners.measure import ErrorCode, Limits, measure, remote
+from nni_tensor_tuners.measure import ErrorCode, Limits, build, measure, remote
 from nni_tensor_tuners.workloads import Matmul
 
 KEY = "loopback"
@@ -95,7 +97,15 @@ def test_a_server_says_which_cpu_it_has(device):
     assert remote.find_again(device.label()) == device
 
 
-def test_a_kernel_compiled_here_is_checked_and_timed_there(device, monkeypatch):
+def test_only_the_first_trial_asks(tracker, device, tmp_path):
+    known = tmp_path / "device.jsonl"
+    assert remote.find_remote_device(tracker, KEY, known=known) == device
+    known.write_text(known.read_text().replace(f'"name": "{device.name}"', '"name": "remembered"'))
+    assert remote.find_remote_device(tracker, KEY, known=known) == replace(device, name="remembered")
+    assert remote.find_remote_device(tracker, KEY, "cpu", known=known) == device  # another question
+
+
+def test_a_kernel_compiled_here_is_checked_and_timed_there(device):
     result = measure(SMALL, CONFIG, device, QUICK)
     assert (result["error_code"], result["error"]) == (ErrorCode.NO_ERROR, "")
     assert result["tflops"] == pytest.approx(SMALL.flop / result["latency_ms"] / 1e9)
@@ -135,6 +145,27 @@ def test_a_server_of_ours_survives_a_crash_and_has_all_cores(tracker):
         crashed = measure(SMALL, {"fault": "aborts_while_running"}, ours, QUICK, template="faulty_template")
         assert crashed["error_code"] == ErrorCode.RUNTIME_DEVICE
         assert measure(SMALL, CONFIG, ours, QUICK)["error_code"] == ErrorCode.NO_ERROR
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.skipif(tvm_ffi.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None, reason="a CUDA driver")
+def test_a_machine_without_cuda_sends_the_compiled_kernel(device, tmp_path):
+    """To a server that has no GPU here, and says so; one that has takes what is checked below."""
+    hopper = replace(device, kind="cuda", arch="sm_90")
+    config = {"X": [2, 2, 4, 1], "Y": [4, 2, 4, 1], "K": [6, 2, 2]}
+    result = measure(SMALL, config, hopper, QUICK, save=tmp_path)
+    assert result["error_code"] == ErrorCode.RUNTIME_DEVICE and "cuda" in result["error"].lower(), result
+    source = (tmp_path / "kernel.cu").read_text()
+    assert "__global__" in source and build.BINARY not in source
+    code = "import sys, tvm_ffi; from nni_tensor_tuners.measure.remote import use_binaries; use_binaries(); \
+sys.stdout.buffer.write(tvm_ffi.get_global_func('tvm_callback_cuda_compile')(sys.stdin.read()))"
+    exported = (tmp_path / "kernel.so").read_bytes()
+    start = exported.index(build.BINARY.encode())
+    sent = exported[start : exported.index(b"\n", start) + 1].decode()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], input=source.encode() + sent.encode(), capture_output=True, check=True
+    ).stdout
+    assert loaded.startswith(bytes.fromhex("50ed55ba")) and b"sm_90" in loaded  # CUDA's fat binary
 
 
 def trial(*arguments):

@@ -7,6 +7,9 @@ import tvm
 
 from ..schedules.cuda_limits import check_limits
 
+# Before a kernel's binary, at the end of its CUDA source, where `remote.compile_cuda_here` sends it along.
+BINARY = "// compiled by tensor-tuners: "
+
 
 def target_of(device):
     """The TVM target of a `Device`. Targets take their options only as a dict, and a generic one costs most of the speed."""
@@ -56,4 +59,5 @@ def is_device_error(error):
 
 def device_source(library):
     """The CUDA source of a compiled library, or None if it has none."""
-    return next((module.inspect_source() for module in library.mod.imports if module.kind == "cuda"), None)
+    sources = (module.inspect_source() for module in library.mod.imports if module.kind == "cuda")
+    return next((source.partition(BINARY)[0] for source in sources), None)

@@ -4,11 +4,13 @@ The tracker lends a server to one client at a time and keeps the others waiting 
 for this machine's devices. Run as a module, this asks a server what it is and prints that as JSON.
 """
 
+import base64
 import contextlib
 import json
 import os
 import platform
 import select
+import shutil
 import socket
 import struct
 import subprocess
@@ -194,6 +196,42 @@ def connect(server, seconds):
     from tvm import rpc
 
     return rpc.connect(*server, session_timeout=seconds)
+
+
+def compile_cuda_here():
+    """Have nvcc compile kernels on this machine also when it has no CUDA driver.
+
+    TVM would then send source, for the server to compile while it holds the device. So the binary goes along with the source, in a
+    comment that `tensor-tuners serve` finds, and any other server takes for one.
+    """
+    import tvm_ffi
+    from tvm.support import nvcc
+
+    from .build import BINARY
+
+    def attach(code, target):
+        with target:  # which says for which architecture
+            binary = nvcc.compile_cuda(code, target_format="fatbin", compiler="nvcc")
+        return f"{code}\n{BINARY}{base64.b64encode(binary).decode()}\n"
+
+    if shutil.which("nvcc") and tvm_ffi.get_global_func("ffi.Module.create.cuda", allow_missing=True) is None:
+        tvm_ffi.register_global_func("tvm_callback_cuda_postproc", attach, override=True)
+
+
+def use_binaries():
+    """Have this process, a server, take the binary that `compile_cuda_here` sent along."""
+    import tvm_ffi
+    from tvm.support import nvcc
+
+    from .build import BINARY
+
+    def load(code):
+        _, sent, binary = code.rpartition(BINARY)
+        return base64.b64decode(binary) if sent else nvcc.tvm_callback_cuda_compile(code)
+
+    if shutil.which("nvcc"):
+        os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
+    tvm_ffi.register_global_func("tvm_callback_cuda_compile", load, override=True)
 
 
 def export(library):

@@ -73,11 +73,12 @@ def run_job(job, begin):
             raise Failure(ErrorCode.INSTANTIATION_ERROR, error) from None
         begin("compile")
         try:
-            library = build.compile_module(module, target)
             if device.rpc:
                 from . import remote
 
-                exported = remote.export(library)
+                remote.compile_cuda_here()
+            library = build.compile_module(module, target)
+            exported = remote.export(library) if device.rpc else None
         except Exception as error:
             device_error = build.is_device_error(error)
             raise Failure(ErrorCode.COMPILE_DEVICE if device_error else ErrorCode.COMPILE_HOST, error) from None
@@ -198,8 +199,8 @@ def die_with_parent():
 
 
 def first_line(error):
-    """The line of an error that says what happened: TVM puts the location before it, nvcc the source."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The line of an error that says what happened: TVM puts the location before it, its RPC a heading, nvcc the source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.endswith("RPC call:")]
     telling = [line for line in lines if "error" in line.lower()]
     return (telling or lines or [type(error).__name__])[0][:500]
 
