@@ -1,6 +1,7 @@
 """Real experiments for tests, started and ended through nnictl: fixtures, and what experiments left."""
 
 import json
+import os
 import sqlite3
 
 import psutil
@@ -25,7 +26,7 @@ def registered():
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
     """Starts experiments, and ends them with every process they had."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{TESTS.parent}")  # this checkout's package, whichever is installed
     running = []
 
     def start(command, space, tuner="OpEvo", code=TRIALS, trials=100, concurrency=4, service=None, **more):

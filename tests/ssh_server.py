@@ -14,11 +14,11 @@ import asyncssh
 
 async def run(process):
     pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_shell(process.command, stdin=pipe, stdout=pipe, stderr=pipe)
-    await process.redirect(child.stdin, child.stdout, child.stderr)
-    code = await child.wait()
-    await process.stdout.drain()
-    process.exit(code)
+    child = await asyncio.create_subprocess_shell(process.command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    output, errors = await child.communicate()
+    process.stdout.write(output)
+    process.stderr.write(errors)
+    process.exit(child.returncode)
 
 
 async def main(folder):
@@ -31,6 +31,7 @@ async def main(folder):
         server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
         authorized_client_keys=asyncssh.import_authorized_keys(key.export_public_key().decode()),
         process_factory=run,
+        encoding=None,
         sftp_factory=True,
     )
     print(server.get_port(), flush=True)

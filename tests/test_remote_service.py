@@ -46,22 +46,27 @@ def machine(tmp_path):
 
 
 def test_trials_run_there_and_every_result_comes_back_to_its_configuration(machine, experiment):
+    """Also over a stop, which cuts reports short, and a resume, which makes NNI run those trials again."""
     there, home = machine
     service = {"platform": "remote", "machineList": [there]}
-    manager = experiment(
-        "python3 matmul.py --n 32 --k 32 --m 32 --target cpu", SMALL_SPACE, trials=3, concurrency=2, service=service
-    )
+    command = "python3 matmul.py --n 32 --k 32 --m 32 --target cpu"
+    stopped = experiment(command, SMALL_SPACE, trials=4, concurrency=2, service=service)
+    wait_for(lambda: measured(stopped) or not stopped.is_alive())
+    stopped.stop()
+    manager = experiment.resume(stopped.experiment_id)
     assert ended(manager) == "DONE"
+
     remembered = records.read(home / "nni-experiments" / manager.experiment_id / records.RECORDS)
-    assert len(remembered) == 3 and all(record["error_code"] == 0 for record in remembered)
+    assert len(remembered) == 4 and all(record["error_code"] == 0 for record in remembered)
     form, metric = database(manager)
     asked = {entry["parameter_id"]: entry["parameters"] for entry in journal(manager, "ask")}
-    here = {record["parameter_id"]: record for record in measured(manager)}
+    here = {json.dumps(record["config"]): record for record in measured(manager)}
+    assert len(here) == 4
     for record in remembered:
         trial, parameter_id = record["trial_job_id"], record["parameter_id"]
-        assert form[trial]["parameters"] == record["config"] == asked[parameter_id] == here[parameter_id]["config"]
-        assert metric[trial][1]["default"] == record["tflops"] == here[parameter_id]["tflops"]
-    assert report.summary(report.load(manager.folder)).startswith("3 trials (3 no_error); best ")
+        assert form[trial]["parameters"] == record["config"] == asked[parameter_id]
+        assert metric[trial][1]["default"] == record["tflops"] == here[json.dumps(record["config"])]["tflops"]
+    assert report.summary(report.load(manager.folder)).startswith("4 trials (4 no_error); best ")
 
 
 def test_a_trial_speaks_nni_s_older_protocol_where_there_is_no_channel(tmp_path):

@@ -86,7 +86,7 @@ def device(tracker):
 
 @pytest.fixture(autouse=True)
 def _template_is_importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{TESTS.parent}")
 
 
 def test_a_server_says_which_cpu_it_has(device):
