@@ -32,6 +32,6 @@ def serve(rpc, key, host, port):
             print(f"serving as {key!r} of the tracker {rpc}, on port {server.port}", flush=True)
             server.thread.join()
             server.sock.close()
-            print("a kernel crashed the server; starting it again", flush=True)
+            print("TVM's server has ended, most likely crashed by a kernel; starting it again", flush=True)
     except KeyboardInterrupt:
         os._exit(130)  # TVM's thread would go on

@@ -6,6 +6,7 @@ for this machine's devices. Run as a module, this asks a server what it is and p
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -73,8 +74,6 @@ def find_again(label):
 
 @contextlib.contextmanager
 def _only_one(path):
-    import fcntl
-
     with open(path, "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
