@@ -89,8 +89,8 @@ class Trials:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 config = running.pop(future)
-                place = {"kind": self.device.kind, "name": self.device.name}
-                record = {"what": what, "config": config, **future.result(), "workload": _plain(workload), "device": place}
+                place = {"workload": _plain(workload), "device": self.device.label()}
+                record = {"what": what, "config": config, **future.result(), **place}
                 records.append(self.path, record)
                 tell(config, record)
                 found.append(record)

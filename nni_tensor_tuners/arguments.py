@@ -13,6 +13,21 @@ WORKLOAD_HELP = (
 )
 
 
+def add_rpc(parser):
+    """The arguments that name a device behind a TVM RPC tracker."""
+    parser.add_argument(
+        "--rpc", type=address, metavar="HOST:PORT", help="compile here, check and time on a server of this TVM RPC tracker"
+    )
+    parser.add_argument("--key", help="the key under which the tracker knows the servers; with --rpc")
+
+
+def is_remote(args):
+    """Whether `add_rpc`'s arguments name a device; ValueError if they do by half."""
+    if (args.rpc is None) != (args.key is None):
+        raise ValueError("--rpc and --key: give both, or neither")
+    return args.rpc is not None
+
+
 def positive(text):
     """An argument's integer >= 1."""
     return _at_least(1, text)
@@ -126,6 +141,14 @@ def trial_scripts(folder=None):
     """The folder of the trial scripts: the one named, that of this checkout, or ``trials`` here."""
     beside = Path(__file__).resolve().parents[1] / "trials"
     return folder or (beside if beside.is_dir() else "trials")
+
+
+def address(text):
+    """An argument's HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT with a port of 1 to 65535, got {text!r}")
+    return text
 
 
 def _defaults(workload):

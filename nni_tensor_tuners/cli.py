@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from . import __version__, cli_arena
-from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
+from .arguments import WORKLOAD_HELP, add_rpc, add_shape, address, is_remote, named_workload, positive, trial_scripts
 from .device import GENERIC, KINDS, find_device
 from .schedules import SPACES
 from .workloads import WORKLOADS, get_workload
@@ -29,7 +29,13 @@ def _space(args):
 
     workload, arguments, name = named_workload(args)
     extended = args.space == "extended"
-    devices = list(GENERIC.values()) if args.target == "all" else [_device_or_generic(args.target)]
+    if is_remote(args):
+        from .measure.remote import find_remote_device
+
+        devices = [find_remote_device(args.rpc, args.key, "auto" if args.target == "all" else args.target)]
+        arguments += f" --rpc {args.rpc} --key {args.key}"
+    else:
+        devices = list(GENERIC.values()) if args.target == "all" else [_device_or_generic(args.target)]
     if args.output:
         for path in experiment.write_folder(args.output, name, arguments, workload, devices, args.trials, extended):
             print(path)
@@ -123,6 +129,12 @@ def _tune(args):
     return tune(path, args.output, args.trials, args.concurrency, args.port)
 
 
+def _serve(args):
+    from .serve import serve
+
+    serve(args.tracker, args.key, args.host, args.port)
+
+
 def _device_or_generic(target):
     """This machine's device where it has one, for writing a space needs none."""
     try:
@@ -187,6 +199,7 @@ def _parser():
     sub.add_argument(
         "--analyse", action="store_true", help="print how much of the space satisfies each constraint, and all of them"
     )
+    add_rpc(sub)
     sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
     sub.add_argument("--trials", metavar="FOLDER", default="trials", help="the trial scripts, for --output (default: trials)")
 
@@ -212,6 +225,20 @@ def _parser():
     sub.add_argument("--top", type=positive, default=4, help="configurations to time again (default: 4)")
     sub.add_argument("--rounds", type=positive, default=3, help="times each is timed (default: 3)")
     sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
+
+    sub = command(
+        "serve",
+        _serve,
+        "Serve this machine's devices to trials with --rpc and --key, through a TVM RPC tracker.",
+        "Whoever reaches tracker or server can run any code on this machine: trusted networks only. "
+        "The tracker: python3 -m tvm.exec.rpc_tracker --port 9190",
+    )
+    sub.add_argument("tracker", type=address, metavar="HOST:PORT", help="the tracker")
+    sub.add_argument("--key", required=True, help="what trials ask the tracker for; the same for devices that are alike")
+    sub.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")
+    sub.add_argument(
+        "--port", type=positive, default=9090, help="listen on the first free port from here (default: %(default)s)"
+    )
 
     cli_arena.add_commands(command)
     return parser

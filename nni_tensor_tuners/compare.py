@@ -35,7 +35,7 @@ class LiveRun:
         self._spent = time.perf_counter() - start  # in the search, since the last record
         self._workload = workload
         self._device = device
-        self._place = {"workload": to_dict(workload), "device": {"kind": device.kind, "name": device.name}}
+        self._place = {"workload": to_dict(workload), "device": device.label()}
         self._recorded = recorded
         self._best_latency = None
         self.over = False

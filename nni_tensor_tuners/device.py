@@ -29,6 +29,10 @@ class Device:
         CPU cores this process may use; 0 for CUDA.
     vector_lanes, vector_registers
         float32 lanes in a CPU vector register, and the number of such registers; 0 for CUDA.
+    rpc, key
+        Of a remote device, the tracker's HOST:PORT and the key its servers have there; else "".
+    mcpu
+        LLVM's name for the CPU of a remote device's machine; "" is this one's.
     """
 
     kind: str
@@ -38,6 +42,13 @@ class Device:
     cores: int = 0
     vector_lanes: int = 0
     vector_registers: int = 0
+    rpc: str = ""
+    key: str = ""
+    mcpu: str = ""
+
+    def label(self):
+        """What records say of the device: its kind and name, and of a remote one how it was reached."""
+        return {"kind": self.kind, "name": self.name, **({"rpc": self.rpc, "key": self.key} if self.rpc else {})}
 
 
 # Stand for all devices of a kind where an experiment is written to run on any of them: the narrowest vectors of one common
@@ -56,14 +67,25 @@ def find_device(target="auto"):
     ValueError
         For another target, or for "cuda" on a machine without a usable GPU.
     """
-    if target == "auto":
-        target = os.environ.get(TARGET_VARIABLE) or "auto"
-    if target not in ("auto", *KINDS):
-        raise ValueError(f"unknown target {target!r}; allowed: auto, {', '.join(KINDS)}")
+    target = wanted(target)
     gpu = _first_gpu() if target != "cpu" else None
     if target == "cuda" and gpu is None:
         raise ValueError("target cuda: no usable NVIDIA GPU found (is the driver loaded, and CUDA_VISIBLE_DEVICES not empty?)")
     return gpu or _cpu()
+
+
+def wanted(target):
+    """A target as the environment variable overrides it; ValueError if there is none of that name."""
+    if target == "auto":
+        target = os.environ.get(TARGET_VARIABLE) or "auto"
+    if target not in ("auto", *KINDS):
+        raise ValueError(f"unknown target {target!r}; allowed: auto, {', '.join(KINDS)}")
+    return target
+
+
+def kind_of(target="auto"):
+    """The device kind a target names. One that is named need not be on this machine: trials may run elsewhere."""
+    return target if target in KINDS else find_device(target).kind
 
 
 def usable_cores():
@@ -74,16 +96,18 @@ def usable_cores():
 def _cpu():
     info = _cpu_info()
     flags = f" {info.get('flags') or info.get('Features') or ''} "
-    if " avx512f " in flags:
-        lanes, registers = 16, 32
-    elif " avx " in flags:
-        lanes, registers = 8, 16
-    elif platform.machine() in ("aarch64", "arm64"):
-        lanes, registers = 4, 32
-    else:
-        lanes, registers = 4, 16
+    lanes, registers = vector_file(lambda flag: f" {flag} " in flags, platform.machine())
     name = info.get("model name") or platform.machine()
     return Device("cpu", name, "cpu", cores=usable_cores(), vector_lanes=lanes, vector_registers=registers)
+
+
+def vector_file(has, machine):
+    """float32 lanes of a vector register and the number of registers, of a CPU of which ``has(flag)`` says what it can do."""
+    if has("avx512f"):
+        return 16, 32
+    if has("avx"):
+        return 8, 16
+    return 4, 32 if machine in ("aarch64", "arm64") else 16
 
 
 def _cpu_info():

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from . import records
-from .device import KINDS, find_device
+from .device import KINDS, kind_of
 from .manager import known_experiments
 from .schedules import get_template
 from .search import check_names
@@ -124,6 +124,7 @@ def write_folder(folder, name, arguments, workload, devices, trials="trials", ex
             "    optimize_mode: maximize  # TFLOPS",
             "    seed: 0",
             *(f"    {key}: {value}" for key, value in class_args.items()),
+            *(f"    target: {device.kind}  # what --rpc leads to" for device in devices if device.rpc),
             "    constraints:  # those of the device that the trials run on count",
         ]
         for kind, expressions in described["constraints"].items():
@@ -139,7 +140,7 @@ def check(path):
     """Check an experiment file as far as can be without starting it.
 
     The tuner's settings and the search space are read as the tuner will read them; a trial script of ours is asked which
-    search space it spans on this machine.
+    search space it spans on this machine, if that is where it will run.
 
     Returns
     -------
@@ -261,7 +262,7 @@ def _read(path, field):
 
 
 def _check_trial(folder, experiment, search_space):
-    """Returns the device kind that the trials will run on, None where the script is not ours to ask."""
+    """Returns the device kind that the trials will run on; None where it cannot be asked: another's script, other machines."""
     try:
         words = shlex.split(experiment["trialCommand"])
     except ValueError as error:
@@ -276,6 +277,9 @@ def _check_trial(folder, experiment, search_space):
         return None
     if words[0] not in ("python", "python3"):
         raise ValueError(f"trialCommand: must start with python3, or stopping a trial would not reach it; got {words[0]!r}")
+    service = experiment["trainingService"]
+    if isinstance(service, list) or service.get("platform") != "local":
+        return None
     command = [sys.executable, *words[1:], "--describe"]
     try:
         asked = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False, timeout=60)
@@ -300,7 +304,7 @@ def _check_tuner(folder, tuner, search_space, kind):
         hint = " (NNI keeps the name Random for its own; ours is RandomSearch)" if name == "Random" else ""
         raise ValueError(f"tuner name: expected one of {', '.join(searches)}, got {name!r}{hint}")
     if kind and isinstance(class_args.get("constraints"), dict):
-        chosen = find_device(class_args.get("target", "auto")).kind
+        chosen = kind_of(class_args.get("target", "auto"))
         if chosen != kind:
             raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
     class_args = resolve_sources(folder, class_args)

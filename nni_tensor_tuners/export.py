@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import median
 
 from . import records
-from .device import find_device
 from .measure import ErrorCode, Limits, measure, measure_reference
+from .measure.remote import find_again
 from .workloads import from_dict
 
 # What succeeded within a trial's limits must not fail here by others.
@@ -79,9 +79,12 @@ def time_again(candidates, rounds, progress=lambda text: None):
         If there is no candidate, or none can be built again.
     """
     if not candidates:
-        raise ValueError("export: no trial of ours succeeded in this experiment")
+        raise ValueError(
+            "export: no trial of ours succeeded in this experiment, on this machine; of trials on other machines the whole records "
+            "are in nni-experiments there"
+        )
     workload = from_dict(candidates[0]["workload"])
-    device = find_device(candidates[0]["device"]["kind"])
+    device = find_again(candidates[0]["device"])
     latencies = [[] for _ in candidates]
     numpy_latencies = []
     for turn in range(rounds):
@@ -113,7 +116,7 @@ def write(winner, numpy_tflops, folder):
         If the kernel cannot be built.
     """
     workload = from_dict(winner["workload"])
-    device = find_device(winner["device"]["kind"])
+    device = find_again(winner["device"])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     result = measure(workload, winner["config"], device, PATIENT, save=folder)

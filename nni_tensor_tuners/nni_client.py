@@ -6,6 +6,9 @@ by trial. The result then carries the right parameter id, and no other trial, de
 
 Speaking the two requests of the protocol also saves every trial the import of the nni package (0.7 s, 145 MB). On training
 services without an HTTP channel the nni package is used after all.
+
+With the training service ``remote`` the channel leads to NNI's trial keeper, a process on the trial's own machine; the keeper's
+settings name the manager, to which it keeps a connection on the very port that the REST API has.
 """
 
 import json
@@ -23,11 +26,14 @@ class NniClient:
     """The experiment manager, as seen by the trial that this process is."""
 
     def __init__(self, environment=os.environ):
-        self.channel = environment["NNI_TRIAL_COMMAND_CHANNEL"]
+        self.channel = environment.get("NNI_TRIAL_COMMAND_CHANNEL", "")
         self.trial_job_id = environment["NNI_TRIAL_JOB_ID"]
         self.experiment_id = environment["NNI_EXP_ID"]
         self.sequence_id = int(environment.get("NNI_TRIAL_SEQ_ID", -1))
         output = Path(environment["NNI_OUTPUT_DIR"])
+        self.manager = self.channel.split("/env/")[0] if self._speaks_http() else None
+        if environment.get("NNI_PLATFORM") == "remote":
+            self.manager = _manager_of_keeper(output.parents[1])
         self.experiment_folder = next((p for p in output.parents if p.name == self.experiment_id), output)
         self.parameter_id = None
 
@@ -44,7 +50,7 @@ class NniClient:
         TimeoutError
             If the manager does not know the trial within ``PARAMETER_SECONDS``.
         """
-        record = self._look_up() if self._speaks_http() else self._receive()
+        record = self._look_up() if self.manager else self._receive()
         self.parameter_id = record["parameter_id"]
         return record["parameters"]
 
@@ -68,7 +74,7 @@ class NniClient:
         return self.channel.startswith("http://") and "/env/" in self.channel
 
     def _look_up(self):
-        url = f"{self.channel.split('/env/')[0]}/api/v1/nni/trial-jobs/{self.trial_job_id}"
+        url = f"{self.manager}/api/v1/nni/trial-jobs/{self.trial_job_id}"
         deadline = time.monotonic() + PARAMETER_SECONDS
         while True:
             job = rest.request(url)
@@ -84,3 +90,13 @@ class NniClient:
 
         nni.get_next_parameter()
         return nni.trial._params
+
+
+def _manager_of_keeper(folder):
+    """The manager's address, from the settings of the latest trial keeper in an environment's folder; None if it has none."""
+    settings = folder.glob("trial_keeper*/trial_keeper_config.json")  # a resumed experiment starts another one
+    latest = max(settings, key=lambda path: path.stat().st_mtime, default=None)
+    if latest is None:
+        return None
+    channel = json.loads(latest.read_text(encoding="utf-8"))["managerCommandChannel"]  # ws://HOST:PORT[/PREFIX]/platform/...
+    return "http" + channel.removeprefix("ws").split("/platform/")[0]

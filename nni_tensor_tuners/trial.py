@@ -7,9 +7,10 @@ import sys
 import time
 
 from . import records
-from .arguments import add_shape, workload_of
+from .arguments import add_rpc, add_shape, is_remote, workload_of
 from .device import KINDS, find_device
 from .measure import ErrorCode, Limits, measure
+from .measure.remote import find_remote_device
 from .nni_client import NniClient
 from .schedules import SPACES, get_template
 from .space import SearchSpace
@@ -40,6 +41,7 @@ def add_arguments(parser):
         choices=["auto", *KINDS],
         help="device to run on (default: a GPU if there is one, else the CPU)",
     )
+    add_rpc(parser)
     parser.add_argument(
         "--space",
         default="paper",
@@ -88,7 +90,7 @@ def run(workload, args, template=None):
     """
     limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
     try:
-        device = find_device(args.target)
+        device = _find_device(args)
         module = importlib.import_module(template) if template else get_template(workload, device.kind)
         search_space = module.search_space(workload, args.space == "extended")
         if args.describe:
@@ -113,6 +115,13 @@ def run(workload, args, template=None):
     return 0
 
 
+def _find_device(args):
+    if not is_remote(args):
+        return find_device(args.target)
+    known = NniClient().experiment_folder / "device.jsonl" if NniClient.is_trial() and args.config is None else None
+    return find_remote_device(args.rpc, args.key, args.target, known)
+
+
 def _measure_once(nni, workload, device, limits, template):
     """Measure this trial's configuration and write it to the experiment's record, unless it is there already."""
     config = nni.parameters()
@@ -130,7 +139,7 @@ def _measure_once(nni, workload, device, limits, template):
         "config": config,
         **measure(workload, config, device, limits, best and best["latency_ms"], template),
         "workload": to_dict(workload),
-        "device": {"kind": device.kind, "name": device.name},
+        "device": device.label(),
         "time": time.time(),
     }
     records.append(path, record)

@@ -14,7 +14,7 @@ from nni.runtime.tuner_command_channel import CommandType, TunerCommandChannel
 from nni.tuner import Tuner
 
 from . import records, rest
-from .device import KINDS, find_device
+from .device import KINDS, kind_of
 from .search import Exhausted, arguments_of, check_names, create_search
 from .space import SearchSpace
 
@@ -53,7 +53,7 @@ def make_search(search, search_space, class_args, kind=None):
     constraints = class_args.get("constraints") or []
     if isinstance(constraints, dict):
         check_names("constraints: there is no device kind", constraints, KINDS)
-        constraints = constraints.get(kind or find_device(class_args.get("target", "auto")).kind) or []
+        constraints = constraints.get(kind or kind_of(class_args.get("target", "auto"))) or []
     if not isinstance(constraints, list):
         raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
@@ -154,6 +154,7 @@ class TensorTuner(Tuner):
         self._configs = {}  # parameter id -> configuration, since the dispatcher may pass none or another
         self._running = set()  # parameter ids without a result or an end so far
         self._waiting = []  # parameter ids that were asked for when no configuration could be proposed
+        self._rerun = []  # configurations of trials that NNI, resumed, runs again
         self._requeued = []  # configurations proposed before a stop that never became trials
         self._serve = None
         self._exhausted = False
@@ -200,8 +201,7 @@ class TensorTuner(Tuner):
             return
         fitness = fitness_of(value, self._mode)
         self._learn(config, fitness, value, parameter_id)
-        outcome = {"error_code": 8, "error": self._complaint(value)} if fitness is None else {}
-        self._complete_records(config, parameter_id, value, trial_job_id=trial_job_id, **outcome)
+        self._complete(config, parameter_id, value, trial_job_id=trial_job_id)
         self._trial_is_over(parameter_id)
 
     @_ends_experiment_on_error
@@ -226,6 +226,8 @@ class TensorTuner(Tuner):
             return
         for entry in data:
             self._learn(entry["parameter"], fitness_of(entry["value"], self._mode), entry["value"], None)
+            if entry["parameter"] in self._rerun:  # its trial has told its result this way
+                self._complete(entry["parameter"], None, entry["value"])
 
     # Proposing.
 
@@ -289,6 +291,13 @@ class TensorTuner(Tuner):
         except ValueError as error:
             _log.warning("%s", error)
 
+    def _complete(self, config, parameter_id, value, **fields):
+        """Record a result as it was told."""
+        if fitness_of(value, self._mode) is None:
+            code = value.get("error_code") if isinstance(value, dict) else None
+            fields |= {"error_code": code if code in range(1, 9) else 8, "error": self._complaint(value)}
+        self._complete_records(config, parameter_id, value, **fields)
+
     def _complete_records(self, config, parameter_id, value, **fields):
         """Record a trial that did not do so itself: it died, it is not one of ours, or it ran on another machine."""
         if self._folder is None:
@@ -334,8 +343,7 @@ class TensorTuner(Tuner):
         rerun = {key(config) for config in _configs_that_nni_runs_again()} if unfinished else set()
         for name, config in unfinished.items():
             self._exclude(config)
-            if name not in rerun:
-                self._requeued.append(config)
+            (self._rerun if name in rerun else self._requeued).append(config)
         _log.info("resumed: %d results, %d configurations proposed anew", len(told), len(self._requeued))
 
     def _warm_start(self, source):

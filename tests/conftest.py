@@ -5,10 +5,21 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+TESTS = Path(__file__).parent
 HOME = tempfile.mkdtemp(prefix="tensor-tuners-tests-")
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ["HOME"] = HOME  # before nni is imported, which remembers it
 os.environ.pop("TENSOR_TUNERS_TARGET", None)
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(TESTS))
+
+
+def wait_for(condition, seconds=120):
+    """Poll until a condition holds; returns what it returned."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.1)
+    return result

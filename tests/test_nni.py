@@ -2,114 +2,29 @@
 
 import json
 import signal
-import sqlite3
-import time
-from pathlib import Path
 
 import psutil
 import pytest
-import yaml
+from conftest import TESTS, wait_for
+from nni_experiments import (
+    SMALL_SPACE,
+    command_of,
+    database,
+    ended,
+    experiment,
+    family,
+    journal,
+    measured,
+    registered,
+    workers,
+)
 
-from nni_tensor_tuners import manager as managers
 from nni_tensor_tuners import records, report
 from nni_tensor_tuners.experiment import TUNERS
-from nni_tensor_tuners.manager import Manager, free_port
 
-TESTS = Path(__file__).parent
-TRIALS = TESTS.parent / "trials"
+__all__ = ["experiment", "registered"]  # fixtures
+
 SMALL = "--n 32 --k 32 --m 32 --target cpu"
-SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _registered():
-    assert managers.register() == [registered for registered, _ in TUNERS.values()]
-
-
-@pytest.fixture
-def experiment(tmp_path, monkeypatch):
-    """Starts experiments, and ends them with every process they had."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
-    running = []
-
-    def start(command, space, tuner="OpEvo", code=TRIALS, trials=100, concurrency=4, **more):
-        named = {"name": tuner} if isinstance(tuner, str) else tuner
-        content = {
-            "searchSpace": space,
-            "trialCommand": command,
-            "trialCodeDirectory": str(code),
-            "trialConcurrency": concurrency,
-            "maxTrialNumber": trials,
-            "experimentWorkingDirectory": str(tmp_path),
-            "tuner": {**named, "classArgs": more},
-            "trainingService": {"platform": "local"},
-        }
-        path = tmp_path / "experiment.yml"
-        path.write_text(yaml.safe_dump(content))
-        running.append(Manager.create(path, free_port()))
-        return running[-1]
-
-    def resume(experiment_id):
-        running.append(Manager.resume(experiment_id, free_port()))
-        return running[-1]
-
-    start.resume = resume
-    yield start
-    for each in running:
-        processes = _family(each)
-        each.stop()
-        gone, alive = psutil.wait_procs(processes, timeout=20)
-        assert alive == []
-
-
-def _family(manager):
-    try:
-        process = psutil.Process(manager.pid)
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _command(process):
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def workers(manager):
-    return [p for p in _family(manager) if "nni_tensor_tuners.measure.worker" in _command(p)]
-
-
-def wait_for(condition, seconds=120):
-    """Poll until a condition holds; returns what it returned."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.1)
-    return result
-
-
-def ended(manager):
-    return wait_for(lambda: manager.status() in ("DONE", "ERROR") and manager.status())
-
-
-def journal(manager, event):
-    return [entry for entry in records.read(manager.folder / records.JOURNAL) if entry["event"] == event]
-
-
-def measured(manager):
-    return records.read(manager.folder / records.RECORDS)
-
-
-def database(manager):
-    """trial id -> (parameter id, parameters, metric) as NNI's own database has them."""
-    with sqlite3.connect(f"file:{manager.folder}/db/nni.sqlite?mode=ro", uri=True) as connection:
-        events = connection.execute("select trialJobId, data from TrialJobEvent where data != ''").fetchall()
-        metrics = connection.execute("select trialJobId, parameterId, data from MetricData where type = 'FINAL'").fetchall()
-    form = {trial: json.loads(data) for trial, data in events}
-    result = {trial: (int(parameter), json.loads(json.loads(data))) for trial, parameter, data in metrics}
-    return form, result
 
 
 def test_tuner_database_and_trial_agree_about_every_trial(experiment):
@@ -152,7 +67,7 @@ def test_stop_and_resume(experiment, kill):
     manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=16, concurrency=4)
     wait_for(lambda: len(measured(manager)) >= 5)
     if kill:
-        (dispatcher,) = [p for p in _family(manager) if _command(p)[1:3] == ["-m", "nni"]]
+        (dispatcher,) = [p for p in family(manager) if command_of(p)[1:3] == ["-m", "nni"]]
         dispatcher.send_signal(signal.SIGKILL)
         # The trials that are running measure on, and have nobody left to tell.
         wait_for(lambda: not workers(manager))

@@ -7,15 +7,18 @@ import tvm
 
 from ..schedules.cuda_limits import check_limits
 
+# Before a kernel's binary, at the end of its CUDA source, where `remote.compile_cuda_here` sends it along.
+BINARY = "// compiled by tensor-tuners: "
+
 
 def target_of(device):
     """The TVM target of a `Device`. Targets take their options only as a dict, and a generic one costs most of the speed."""
+    mcpu = device.mcpu or tvm.target.codegen.llvm_get_system_cpu()
     if device.kind == "cuda":
         return tvm.target.Target(
             {"kind": "cuda", "arch": device.arch, "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152},
-            host={"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()},
+            host={"kind": "llvm", "mcpu": mcpu},
         )
-    mcpu = tvm.target.codegen.llvm_get_system_cpu()
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": device.cores})
 
 
@@ -56,4 +59,5 @@ def is_device_error(error):
 
 def device_source(library):
     """The CUDA source of a compiled library, or None if it has none."""
-    return next((module.inspect_source() for module in library.mod.imports if module.kind == "cuda"), None)
+    sources = (module.inspect_source() for module in library.mod.imports if module.kind == "cuda")
+    return next((source.partition(BINARY)[0] for source in sources), None)

@@ -30,7 +30,7 @@ class DeviceLock:
         self._room = self.folder / f"{device.identity}.lock"
         # Whoever wants in passes the door first, so that a stream of compilers cannot keep a timing waiting for ever.
         self._door = self.folder / f"{device.identity}.door"
-        self._sharing_matters = device.kind == "cpu"
+        self._sharing_matters = device.kind == "cpu" and not device.rpc
 
     @contextmanager
     def shared(self):

@@ -1,0 +1,104 @@
+"""Real experiments for tests, started and ended through nnictl: fixtures, and what experiments left."""
+
+import json
+import os
+import sqlite3
+
+import psutil
+import pytest
+import yaml
+from conftest import TESTS, wait_for
+
+from nni_tensor_tuners import manager as managers
+from nni_tensor_tuners import records
+from nni_tensor_tuners.experiment import TUNERS
+from nni_tensor_tuners.manager import Manager, free_port
+
+TRIALS = TESTS.parent / "trials"
+SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    assert managers.register() == [name for name, _ in TUNERS.values()]
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    """Starts experiments, and ends them with every process they had."""
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}{os.pathsep}{TESTS.parent}")  # this checkout's package, whichever is installed
+    running = []
+
+    def start(command, space, tuner="OpEvo", code=TRIALS, trials=100, concurrency=4, service=None, **more):
+        named = {"name": tuner} if isinstance(tuner, str) else tuner
+        content = {
+            "searchSpace": space,
+            "trialCommand": command,
+            "trialCodeDirectory": str(code),
+            "trialConcurrency": concurrency,
+            "maxTrialNumber": trials,
+            "experimentWorkingDirectory": str(tmp_path),
+            "tuner": {**named, "classArgs": more},
+            "trainingService": service or {"platform": "local"},
+        }
+        path = tmp_path / "experiment.yml"
+        path.write_text(yaml.safe_dump(content))
+        running.append(Manager.create(path, free_port()))
+        return running[-1]
+
+    def resume(experiment_id):
+        running.append(Manager.resume(experiment_id, free_port()))
+        return running[-1]
+
+    start.resume = resume
+    yield start
+    for each in running:
+        processes = family(each)
+        each.stop()
+        gone, alive = psutil.wait_procs(processes, timeout=20)
+        assert alive == []
+
+
+def family(manager):
+    try:
+        process = psutil.Process(manager.pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def command_of(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def workers(manager):
+    return [p for p in family(manager) if "nni_tensor_tuners.measure.worker" in command_of(p)]
+
+
+def ended(manager):
+    def status():
+        now = manager.status() if manager.is_alive() else "GONE"
+        return now in ("DONE", "ERROR", "GONE") and now
+
+    return wait_for(status)
+
+
+def journal(manager, event):
+    return [entry for entry in records.read(manager.folder / records.JOURNAL) if entry["event"] == event]
+
+
+def measured(manager):
+    return records.read(manager.folder / records.RECORDS)
+
+
+def database(manager):
+    """trial id -> (parameter id, parameters, metric) as NNI's own database has them."""
+    with sqlite3.connect(f"file:{manager.folder}/db/nni.sqlite?mode=ro", uri=True) as connection:
+        events = connection.execute("select trialJobId, data from TrialJobEvent where data != ''").fetchall()
+        metrics = connection.execute("select trialJobId, parameterId, data from MetricData where type = 'FINAL'").fetchall()
+    form = {trial: json.loads(data) for trial, data in events}
+    result = {trial: (int(parameter), json.loads(json.loads(data))) for trial, parameter, data in metrics}
+    return form, result
