@@ -5,7 +5,8 @@
 - ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
 """
 
-from .matmul_cuda import divisors, search_space  # the same factorisations, so that one search_space.json serves both
+from . import matmul_cuda
+from .cuda import divisors
 
 __all__ = ["constraints", "schedule", "search_space"]
 
@@ -16,7 +17,12 @@ UNROLL_STEPS = 64
 ACCUMULATORS = 8
 
 
-def constraints(workload, device):
+def search_space(workload, extended=False):
+    """Search-space JSON: the papers' CUDA one, so that one file serves both. There is no extended one."""
+    return matmul_cuda.search_space(workload)
+
+
+def constraints(workload, device, extended=False):
     """What can run well on a device; each bound relaxed as far as the workload's own divisors demand.
 
     Vectors are at least one register wide. A register tile has enough independent accumulators to keep the multiply-add units
