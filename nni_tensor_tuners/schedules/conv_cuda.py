@@ -10,12 +10,13 @@ The configuration, for two dimensions; one has no ``y``, three have ``z`` before
 - ``auto_unroll_max_step``, ``unroll_explicit``: loops are unrolled, by TVM or by the compiler of CUDA, as long as the body stays
   below so many statements.
 
-The extended space adds ``vector``, ``pad`` and ``stages`` (see `cuda`).
+The extended space adds ``vector`` (where the extents let some configuration use it), ``pad`` and ``stages`` (see `cuda`).
 """
 
 from itertools import product
-from math import gcd, prod
+from math import prod
 
+from ..space.constraints import Constraint
 from .cuda import (
     EXTENDED,
     GRID_YZ,
@@ -28,6 +29,7 @@ from .cuda import (
     bind_unit_loop,
     divisors,
     fetch_together,
+    pad_rows,
     pipeline,
 )
 
@@ -45,8 +47,10 @@ def _strides(workload):
 def search_space(workload, extended=False):
     """Search-space JSON: the papers', or the extended one."""
     axes, groups = _axes(workload), workload.groups
-    extras = {**EXTENDED, "vector": {"_type": "discrete", "_value": _widths(workload)}}
-    if len(_widths(workload)) == 1:
+    extras = dict(EXTENDED)
+    if len(_widths(workload)) > 1:
+        extras["vector"] = {"_type": "discrete", "_value": _widths(workload)}
+    else:
         del extras["vector"]
     tiles = {"f": workload.out_channels // groups, **dict(zip(axes, workload.output))}
     reduced = {"rc": workload.in_channels // groups, **{f"r{axis}": extent for axis, extent in zip(axes, workload.kernel)}}
@@ -103,7 +107,7 @@ def constraints(workload, device, extended=False):
         held = " + ".join(f"(({tile} - 1) // ({threads} * {vector}) + 1) * {vector}" for tile in (x_tile, w_tile))
         registers = f"{registers} + (stages - 1) * ({held})"
         steps = " * ".join(f"tile_r{name}[0]" for name in ("c", *axes))
-        extras = [f"{steps} >= stages", *([_vector_constraint(workload)] if vector == "vector" else [])]
+        extras = [f"{steps} >= stages", *([" or ".join(_in_vectors(workload))] if vector == "vector" else [])]
     blocks_z = workload.batch * groups * out_of
     blocks_y = prod(workload.output[:-1])
     return [
@@ -141,60 +145,34 @@ def _fewest_threads(workload):
     return min(WARP, most)
 
 
-def _row_starts(workload):
-    """Expressions for X's tile: its rows can be copied by vectors whose width divides them all. None where X is padded."""
-    if workload.pads:
-        return None
-    step, dilation = _strides(workload)[-1], workload.dilation[-1]
-    row = "tile_x[1] * tile_x[2] * tile_x[3]"
-    window = f"({row} - 1) * {step} + (tile_rx[1] - 1) * {dilation} + 1"
-    return [f"{workload.image[-1]}", window, f"{row} * {step}", f"tile_rx[1] * {dilation} * min(tile_rx[0] - 1, 1)"]
-
-
 def _filter_row(workload):
-    """The reduced axis along which W's elements lie next to each other, "rc" or "rx" say; None where there is none.
+    """The reduced axis along which W's elements lie next to each other, as (name, extent): ("rx", 3) say.
 
-    It is the last one of more than one element. Several that are next to each other would do as well, but then TVM finds no
-    vectors in the indices.
+    It is the last one of more than one element. Several axes that are next to each other would do as well, but then TVM does not
+    see that the indices of a vector are.
     """
-    axes = {f"r{axis}": extent for axis, extent in zip(_axes(workload), workload.kernel)}
+    axes = [(f"r{axis}", extent) for axis, extent in zip(_axes(workload), workload.kernel)]
     if not workload.transposed:
-        axes = {"rc": workload.in_channels // workload.groups, **axes}
-    return next((name for name, extent in reversed(axes.items()) if extent > 1), None)
+        axes.insert(0, ("rc", workload.in_channels // workload.groups))
+    return next((axis for axis in reversed(axes) if axis[1] > 1), axes[-1])
 
 
 def _widths(workload):
     """Widths of vectors that some configuration can use."""
-    name = _filter_row(workload)
-    extents = [] if workload.pads else [workload.image[-1]]
-    if name:
-        extents.append(
-            workload.in_channels // workload.groups if name == "rc" else workload.kernel[_axes(workload).index(name[1:])]
-        )
-    return [width for width in EXTENDED["vector"]["_value"] if width == 1 or any(extent % width == 0 for extent in extents)]
+    rows = [_filter_row(workload)[1], *([] if workload.pads else [workload.image[-1]])]
+    return [width for width in EXTENDED["vector"]["_value"] if any(row % width == 0 for row in rows)]
 
 
-def _vector_constraint(workload):
-    """That the tile of X or of W can be copied by vectors."""
-    ways = []
-    if starts := _row_starts(workload):
-        ways.append(" and ".join(f"({start}) % vector == 0" for start in starts))
-    if name := _filter_row(workload):
-        ways.append(f"tile_{name}[1] % vector == 0")
-    return " or ".join(ways)
-
-
-def _runs(workload, config):
-    """Elements that lie next to each other in the tiles of X and W as in global memory, all such runs starting at a multiple."""
-    x_run = w_run = 1
-    if not workload.pads:
-        step, dilation, row = _strides(workload)[-1], workload.dilation[-1], prod(config["tile_x"][1:])
-        outer, inner = config["tile_rx"]
-        window = (row - 1) * step + (inner - 1) * dilation + 1
-        x_run = gcd(workload.image[-1], window, row * step, inner * dilation if outer > 1 else 0)
-    if name := _filter_row(workload):
-        w_run = config[f"tile_{name}"][1]
-    return x_run, w_run
+def _in_vectors(workload):
+    """Expressions: that all rows of X's tile, and those of W's, are made of vectors that start at a multiple of their width."""
+    of_w = f"tile_{_filter_row(workload)[0]}[1] % vector == 0"
+    if workload.pads:
+        return "vector == 1", of_w  # zeros are not read from anywhere
+    step, dilation = _strides(workload)[-1], workload.dilation[-1]
+    row = "tile_x[1] * tile_x[2] * tile_x[3]"
+    window = f"({row} - 1) * {step} + (tile_rx[1] - 1) * {dilation} + 1"
+    starts = [f"{row} * {step}", f"tile_rx[1] * {dilation} * min(tile_rx[0] - 1, 1)"]
+    return " and ".join(f"({extent}) % vector == 0" for extent in (workload.image[-1], window, *starts)), of_w
 
 
 def schedule(workload, config):
@@ -232,14 +210,18 @@ def schedule(workload, config):
     first, step = [sch.fuse(*steps)] * 2 if stages > 1 else (steps[0], steps[-1])
     across = [config.get("tile_g", [1, 1])[1], config["tile_f"][2], *(config[f"tile_{axis}"][2] for axis in axes)]
     threads = {"threadIdx.y": prod(across[:-1]), "threadIdx.x": across[-1]}
-    x_run, w_run = _runs(workload, config)
+    widths = [
+        config["vector"] if "vector" in config and Constraint(way, config).holds(config) else 1 for way in _in_vectors(workload)
+    ]
     tile = [config[f"tile_r{axis}"][1] for axis in ("c", *axes)]
     window = (prod(config["tile_x"][1:]) - 1) * _strides(workload)[-1] + (tile[-1] - 1) * workload.dilation[-1] + 1
     # Padded are X's rows, and what lies between W's output channels.
     filter_axis, filter_row = (1, prod(tile[1:])) if workload.transposed else (0, prod(tile))
-    for shared, run, row, axis in ((x_shared, x_run, window, -2), (w_shared, w_run, filter_row, filter_axis)):
+    tiles = (x_shared, window, -2), (w_shared, filter_row, filter_axis)
+    for (shared, row, axis), width in zip(tiles, widths):
         sch.compute_at(shared, step, preserve_unit_loops=True)
-        fetch_together(sch, shared, len(axes) + 2, threads, config, run, row, axis)
+        fetch_together(sch, shared, len(axes) + 2, threads, width)
+        pad_rows(sch, shared, axis, row, config.get("pad", 0))
     if stages > 1:
         pipeline(sch, step, [x_shared, w_shared])
     sch.annotate(root, "pragma_auto_unroll_max_step", config["auto_unroll_max_step"])

@@ -52,7 +52,7 @@ def bind_unit_loop(sch, loop):
     return unit
 
 
-def fetch_together(sch, block, dimensions, threads, config, run, row, axis):
+def fetch_together(sch, block, dimensions, threads, vector):
     """Spread a copy into shared memory over all threads of the block.
 
     Parameters
@@ -61,17 +61,11 @@ def fetch_together(sch, block, dimensions, threads, config, run, row, axis):
         The copy, whose last ``dimensions`` loops are the tile's.
     threads
         Thread name -> extent, slowest first.
-    config
-        With the extras ``vector`` and ``pad``, or without.
-    run
-        How many elements lie next to each other in global as in shared memory: what vectors must divide.
-    row, axis
-        Elements of a row of the tile, and the dimension whose steps are rows: what is padded.
+    vector
+        Elements that a thread copies at once; divides the tile's last extent of more than 1.
     """
-    vector, pad = config.get("vector", 1), config.get("pad", 0)
-    elements = sch.fuse(*sch.get_loops(block)[-dimensions:])
-    lanes = None
-    if vector > 1 and run % vector == 0:
+    elements, lanes = sch.fuse(*sch.get_loops(block)[-dimensions:]), None
+    if vector > 1:
         # Split off first, so that which thread has nothing left to copy does not depend on the lane.
         elements, lanes = sch.split(elements, [None, vector])
     _, *loops = sch.split(elements, [None, *threads.values()])
@@ -79,8 +73,12 @@ def fetch_together(sch, block, dimensions, threads, config, run, row, axis):
         sch.bind(loop, thread)
     if lanes is not None:
         sch.vectorize(lanes)
+
+
+def pad_rows(sch, block, axis, row, pad):
+    """Lay out the buffer that a copy writes so that a step along ``axis``, ``row`` elements otherwise, is ``pad`` longer."""
     if pad:
-        sch.storage_align(block, 0, axis, row + pad, 0)  # steps become a multiple of this, hence exactly this
+        sch.storage_align(block, 0, axis, row + pad, 0)  # a multiple of this, the least that is no less than a row: this
 
 
 def pipeline(sch, loop, copies):

@@ -23,6 +23,7 @@ from .cuda import (
     WARP,
     divisors,
     fetch_together,
+    pad_rows,
     pipeline,
 )
 
@@ -106,6 +107,7 @@ def schedule(workload, config):
         sch.bind(loop, name)
 
     sch.reverse_compute_at(z_local, [thread_x, *matrices][-1], preserve_unit_loops=True)
+    vector = config.get("vector", 1)
     threads = {"threadIdx.y": config["X"][2], "threadIdx.x": config["Y"][2]}
     (_, *x_tile), (_, *y_tile), (_, *depth) = config["X"], config["Y"], config["K"]
     # What `bind_unit_loop` is for cannot happen here: X is copied first, and no index it is read at depends on threadIdx.x.
@@ -116,7 +118,8 @@ def schedule(workload, config):
     ):
         sch.compute_at(local, k_shared, preserve_unit_loops=True)
         sch.compute_at(shared, k_global, preserve_unit_loops=True)
-        fetch_together(sch, shared, 2, threads, config, prod(row), prod(row), -2)
+        fetch_together(sch, shared, 2, threads, vector if prod(row) % vector == 0 else 1)
+        pad_rows(sch, shared, -2, prod(row), config.get("pad", 0))
     if config.get("stages", 1) > 1:
         pipeline(sch, k_global, [x_shared, y_shared])
     sch.annotate(outside[0], "pragma_auto_unroll_max_step", config.get("unroll", UNROLL_STEPS))
