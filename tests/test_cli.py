@@ -168,7 +168,10 @@ def test_a_shape_of_one_s_own_is_what_its_trials_run(tmp_path, capsys):
     shape = "--batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 --stride 2 --padding 1 --groups 2 --transposed"
     scripts = str(ROOT / "trials")
     for arguments, described in (
-        (["conv2d", *shape.split()], "conv.py --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2"),
+        (
+            ["conv2d", *shape.split()],
+            "conv.py --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2",
+        ),
         (["c2", "--batch", "8"], "conv.py c2 --batch 8"),
         (["bmm1", "--b", "6", "--layout", "NT"], "batch_matmul.py bmm1 --layout NT --b 6"),
     ):

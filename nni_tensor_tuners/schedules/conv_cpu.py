@@ -5,6 +5,7 @@ Rows are output channels, columns output positions, and what is summed over inpu
 - ``tile_f`` of a group's output channels and ``tile_y``, ``tile_x`` (``tile_z``) of the output's extents, 4 factors each: blocks
   that run in parallel, together with images and groups; tiles whose sums stay in cache; register tiles; and in a register tile
   that many channels by that many positions, the positions vectorised together, whatever their shape;
+- ``tile_g`` of the groups, 2 factors, where there are several: blocks, and groups that one block does in turn;
 - ``tile_rc`` of a group's input channels and ``tile_ry``, ``tile_rx`` (``tile_rz``) of the kernel's extents, 2 factors each: panels
   of data, each packed so that a register tile's positions lie side by side, then used by all the channels of the tile; and steps;
 - ``auto_unroll_max_step``: with ``unroll_explicit`` 1, loops outside the register tiles are unrolled while their bodies stay
@@ -15,9 +16,10 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from .conv_cuda import AXES, search_space  # the same parameters, so that one search_space.json serves both
+from . import conv_cuda
+from .conv_cuda import axes_of
+from .cuda import divisors
 from .matmul_cpu import ACCUMULATORS, UNROLL_STEPS
-from .matmul_cuda import divisors
 
 __all__ = ["constraints", "schedule", "search_space"]
 
@@ -32,6 +34,11 @@ PACKED_CHANNELS = 4
 
 # At least this part of the lanes computes something that is kept, where the workload's divisors allow it.
 USED = Fraction(3, 4)
+
+
+def search_space(workload, extended=False):
+    """Search-space JSON: the papers' CUDA one, so that one file serves both. There is no extended one."""
+    return conv_cuda.search_space(workload)
 
 
 def constraints(workload, device, extended=False):
@@ -60,25 +67,26 @@ def constraints(workload, device, extended=False):
     smallest = min(-(-ACCUMULATORS // per_vector), max(f * vectors for f, _, vectors in tiles))
     positions = prod(workload.output)
     most = max(workload.out_channels * positions // (f * count) for f, count, vectors in tiles if f * vectors >= smallest)
+    # Blocks with all the groups apart.
     blocks = min(device.cores, workload.batch * most)
-    names = [f"tile_{axis}" for axis in AXES[len(workload.image)]]
+    names = [f"tile_{axis}" for axis in axes_of(workload)]
     count = " * ".join(f"{name}[3]" for name in names)
     if _packs(workload):
         vectors = f"(({count} + {LANES - 1}) // {LANES})"
     else:
         vectors = " * ".join([*(f"{name}[3]" for name in names[:-1]), f"(({names[-1]}[3] + {LANES - 1}) // {LANES})"])
-    copies = f"{workload.batch * workload.groups} * " if workload.batch * workload.groups > 1 else ""
+    copies = [str(workload.batch)] * (workload.batch > 1) + ["tile_g[0]"] * (workload.groups > 1)
     return [
         f"{used.denominator} * {count} >= {used.numerator * LANES} * {vectors}",
         f"tile_f[3] * {vectors} >= {smallest}",
         f"(tile_f[3] + 1) * {vectors} <= {room}",
-        f"{copies}tile_f[0] * {' * '.join(f'{name}[0]' for name in names)} >= {blocks}",
+        f"{' * '.join([*copies, 'tile_f[0]', *(f'{name}[0]' for name in names)])} >= {blocks}",
     ]
 
 
 def schedule(workload, config):
     """The s_tir.Schedule of a workload under a configuration."""
-    names = AXES[len(workload.image)]
+    names = axes_of(workload)
     dimensions = len(names)
     tile = [config[f"tile_{axis}"][3] for axis in names]
     packs = _packs(workload)
@@ -87,6 +95,7 @@ def schedule(workload, config):
     image, group, channel, *loops = sch.get_loops(tiles)
     place, inside = loops[:dimensions], loops[dimensions : 2 * dimensions]
     reduced = loops[2 * dimensions :]
+    g_block, g_turn = sch.split(group, config.get("tile_g", [1, 1]))
     f_block, f_tile, f_register, f_row = sch.split(channel, config["tile_f"])
     p_block, p_tile, p_register = zip(*(sch.split(p, config[f"tile_{axis}"][:3]) for p, axis in zip(place, names)))
     panel, step = zip(*(sch.split(r, config[f"tile_r{axis}"]) for r, axis in zip(reduced, ["c", *names])))
@@ -94,7 +103,7 @@ def schedule(workload, config):
         inside = [sch.fuse(*inside)]
     *inside, vector = [*inside[:-1], *sch.split(inside[-1], [None, LANES])]
     sch.reorder(
-        *(image, group, f_block, *p_block, f_tile, *p_tile),
+        *(image, g_block, f_block, *p_block, g_turn, f_tile, *p_tile),
         # Positions outside channels: a panel of a register tile stays in the nearest cache while all channels pass over it.
         *(*panel, *p_register, f_register, *step, f_row, *inside, vector),
     )
@@ -104,7 +113,7 @@ def schedule(workload, config):
         sch.compute_at(packed, panel[-1], preserve_unit_loops=True)
         if workload.transposed or workload.stride[-1] == 1:  # LLVM takes its time over vectors of scattered elements
             _vectorise(sch, sch.get_loops(packed)[-1], _padded_tile(workload, tile)[-1])
-    blocks = sch.fuse(image, group, f_block, *p_block)
+    blocks = sch.fuse(image, g_block, f_block, *p_block)
     sch.parallel(blocks)
     sch.vectorize(vector)
     _vectorise(sch, sch.get_loops(z)[-1], tile[-1])

@@ -6,7 +6,8 @@
 - ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
 """
 
-from .matmul_cuda import divisors, search_space  # the same factorisations, so that one search_space.json serves both
+from . import matmul_cuda
+from .cuda import divisors
 
 __all__ = ["constraints", "schedule", "search_space"]
 
@@ -15,6 +16,11 @@ UNROLL_STEPS = 64
 
 # A multiply-add takes four cycles and two can start in each, so fewer independent sums would leave the units waiting.
 ACCUMULATORS = 8
+
+
+def search_space(workload, extended=False):
+    """Search-space JSON: the papers' CUDA one, so that one file serves both. There is no extended one."""
+    return matmul_cuda.search_space(workload)
 
 
 def constraints(workload, device, extended=False):

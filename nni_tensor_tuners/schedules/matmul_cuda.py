@@ -1,61 +1,90 @@
-"""The CUDA matrix multiplication of OpEvo appendix B.1, as TVM's own schedule policy does it (dense, TVM v0.6).
+"""CUDA matrix multiplication of OpEvo appendices B.1 and B.2, as TVM's own schedule policy does it (dense, TVM v0.6).
 
-The configuration is three factorisations:
+The configuration is three factorisations, four for a batch:
 
+- ``B`` = (b1, b2) of b, batches only: b1 x as many thread blocks, each thread of which computes its part of b2 matrices in turn;
 - ``X`` = (n1, n2, n3, n4) of n and ``Y`` = (m1, m2, m3, m4) of m: n1 x m1 thread blocks, of n3 x m3 threads, each computing
   n2 x m2 basic tiles (virtual threads) of n4 x m4 elements;
 - ``K`` = (k1, k2, k3) of k: stages of data from global memory to shared memory to registers.
+
+The extended space adds ``vector``, ``pad`` and ``stages`` (see `cuda`), and ``unroll``: up to how many statements the body of
+loops that are unrolled may have.
 """
+
+from math import prod
+
+from .cuda import (
+    EXTENDED,
+    GRID_YZ,
+    REGISTERS,
+    SHARED_BYTES,
+    THREADS,
+    VTHREADS,
+    WARP,
+    divisors,
+    fetch_together,
+    pad_rows,
+    pipeline,
+)
 
 # Code size: loops are unrolled explicitly as long as the body stays below this many statements.
 UNROLL_STEPS = 512
 
-# Threads and static shared memory of a block, and registers of a thread, on every CUDA device since compute capability 3.5.
-THREADS = 1024
-WARP = 32
-SHARED_BYTES = 49152
-REGISTERS = 255
-
 
 def search_space(workload, extended=False):
-    """Search-space JSON."""
+    """Search-space JSON: the papers', or the extended one."""
     batch = {"B": {"_type": "factor", "_value": [workload.b, 2]}} if workload.operator == "batch_matmul" else {}
-    return {
+    paper = {
         **batch,
         "X": {"_type": "factor", "_value": [workload.n, 4]},
         "Y": {"_type": "factor", "_value": [workload.m, 4]},
         "K": {"_type": "factor", "_value": [workload.k, 3]},
     }
+    return {**paper, **EXTENDED, "unroll": {"_type": "discrete", "_value": [0, 64, 512, 1500]}} if extended else paper
 
 
 def constraints(workload, device, extended=False):
     """What a device can run: threads in a block (and a warp of them at least, where the workload's divisors allow one), virtual
-    threads, shared memory, and registers held by one thread.
+    threads, shared memory, registers held by one thread, and blocks of a grid; of an extra that it has something to do.
 
     Parameters
     ----------
     device
         A `Device`; all of NVIDIA's share these limits.
+    extended
+        Whether the configurations have the extras.
     """
     blocks = [x * y for x in divisors(workload.n) for y in divisors(workload.m) if x * y <= THREADS]
     rows = "X[1] * X[2] * X[3]"
     columns = "Y[1] * Y[2] * Y[3]"
+    depth = "K[1] * K[2]"
+    shared = f"{depth} * ({rows} + {columns})"
+    # A thread's accumulators, and the slices of X and Y it holds while it adds to them.
+    registers = "X[1] * X[3] * Y[1] * Y[3] + K[2] * (X[1] * X[3] + Y[1] * Y[3])"
+    extras = []
+    if extended:
+        # How many rows the two tiles have as they are stored, and how long these are.
+        x_row, y_row = (rows if workload.layout[0] == "T" else depth), (columns if workload.layout[1] == "N" else depth)
+        x_rows, y_rows = (depth if workload.layout[0] == "T" else rows), (depth if workload.layout[1] == "N" else columns)
+        extras = [f"({x_row}) % vector == 0 or ({y_row}) % vector == 0", "K[0] >= stages"]
+        held = " + ".join(
+            f"(({tile} - 1) // (X[2] * Y[2] * vector) + 1) * vector" for tile in (f"{depth} * {rows}", f"{depth} * {columns}")
+        )
+        registers = f"{registers} + (stages - 1) * ({held})"
+        shared = f"({shared} + pad * ({x_rows} + {y_rows}))"
     return [
         f"{min(WARP, max(blocks))} <= X[2] * Y[2] <= {THREADS}",
-        "X[1] * Y[1] <= 64",
-        f"4 * K[1] * K[2] * ({rows} + {columns}) <= {SHARED_BYTES}",
-        # A thread's accumulators, and the slices of X and Y it holds while it adds to them.
-        f"X[1] * X[3] * Y[1] * Y[3] + K[2] * (X[1] * X[3] + Y[1] * Y[3]) <= {REGISTERS}",
+        f"X[1] * Y[1] <= {VTHREADS}",
+        f"4 * {shared} <= {SHARED_BYTES}",
+        f"{registers} <= {REGISTERS}",
+        *([f"X[0] <= {GRID_YZ}"] if workload.n > GRID_YZ else []),
+        *([f"B[0] <= {GRID_YZ}"] if getattr(workload, "b", 1) > GRID_YZ else []),
+        *extras,
     ]
 
 
-def divisors(number):
-    """The divisors of a positive integer, ascending."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
 def schedule(workload, config):
-    """The s_tir.Schedule of a workload under a configuration."""
+    """The s_tir.Schedule of a workload under a configuration, paper or extended; an extra that is missing does nothing."""
     from tvm import s_tir
 
     sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
@@ -64,36 +93,36 @@ def schedule(workload, config):
     x_shared, x_local = sch.cache_read(z, 0, "shared"), sch.cache_read(z, 0, "local")
     y_shared, y_local = sch.cache_read(z, 1, "shared"), sch.cache_read(z, 1, "local")
 
-    i, j, k = sch.get_loops(z)
+    *batch, i, j, k = sch.get_loops(z)
+    block_z, *matrices = sch.split(batch[0], config["B"]) if batch else [None]
     block_y, vthread_y, thread_y, tile_y = sch.split(i, config["X"])
     block_x, vthread_x, thread_x, tile_x = sch.split(j, config["Y"])
     k_global, k_shared, k_register = sch.split(k, config["K"])
-    sch.reorder(block_y, block_x, vthread_y, vthread_x, thread_y, thread_x, k_global, k_shared, k_register, tile_y, tile_x)
-    for loop, thread in (
-        (block_y, "blockIdx.y"),
-        (block_x, "blockIdx.x"),
-        (vthread_y, "vthread.y"),
-        (vthread_x, "vthread.x"),
-        (thread_y, "threadIdx.y"),
-        (thread_x, "threadIdx.x"),
-    ):
-        sch.bind(loop, thread)
+    outside = [block_y, block_x, vthread_y, vthread_x, thread_y, thread_x]
+    names = ["blockIdx.y", "blockIdx.x", "vthread.y", "vthread.x", "threadIdx.y", "threadIdx.x"]
+    if batch:
+        outside, names = [block_z, *outside], ["blockIdx.z", *names]
+    sch.reorder(*outside, *matrices, k_global, k_shared, k_register, tile_y, tile_x)
+    for loop, name in zip(outside, names):
+        sch.bind(loop, name)
 
-    sch.reverse_compute_at(z_local, thread_x, preserve_unit_loops=True)
+    sch.reverse_compute_at(z_local, [thread_x, *matrices][-1], preserve_unit_loops=True)
+    vector = config.get("vector", 1)
+    threads = {"threadIdx.y": config["X"][2], "threadIdx.x": config["Y"][2]}
+    (_, *x_tile), (_, *y_tile), (_, *depth) = config["X"], config["Y"], config["K"]
+    # What `bind_unit_loop` is for cannot happen here: X is copied first, and no index it is read at depends on threadIdx.x.
     # The consumer of each pair first: once the shared copy is placed, the local one could no longer be moved inside it.
-    for local, shared in ((x_local, x_shared), (y_local, y_shared)):
+    for local, shared, row in (
+        (x_local, x_shared, x_tile if workload.layout[0] == "T" else depth),
+        (y_local, y_shared, y_tile if workload.layout[1] == "N" else depth),
+    ):
         sch.compute_at(local, k_shared, preserve_unit_loops=True)
         sch.compute_at(shared, k_global, preserve_unit_loops=True)
-        _fetch_together(sch, shared, config["X"][2], config["Y"][2])
-    sch.annotate(block_y, "pragma_auto_unroll_max_step", UNROLL_STEPS)
-    sch.annotate(block_y, "pragma_unroll_explicit", 1)
+        fetch_together(sch, shared, 2, threads, vector if prod(row) % vector == 0 else 1)
+        pad_rows(sch, shared, -2, prod(row), config.get("pad", 0))
+    if config.get("stages", 1) > 1:
+        pipeline(sch, k_global, [x_shared, y_shared])
+    sch.annotate(outside[0], "pragma_auto_unroll_max_step", config.get("unroll", UNROLL_STEPS))
+    sch.annotate(outside[0], "pragma_unroll_explicit", 1)
     sch.decompose_reduction(z, k_global)
     return sch
-
-
-def _fetch_together(sch, block, threads_y, threads_x):
-    """Spread the copy into shared memory over all threads of the block."""
-    elements = sch.fuse(*sch.get_loops(block)[-2:])
-    _, y, x = sch.split(elements, [None, threads_y, threads_x])
-    sch.bind(y, "threadIdx.y")
-    sch.bind(x, "threadIdx.x")

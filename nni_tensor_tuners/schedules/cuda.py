@@ -1,0 +1,99 @@
+"""What the CUDA templates share: the limits of a device, the copies into shared memory, and the extended search space.
+
+The extended space adds to a paper's what later cards profit from:
+
+- ``vector``: float32 elements that one instruction copies from global memory, at most; the rows of an operand that are no
+  multiple of it are copied element by element;
+- ``pad``: elements added to the rows of shared memory, so that a column's elements lie in different banks;
+- ``stages``: 2 loads the next tile into registers while this one is computed (a software pipeline).
+"""
+
+# Threads and static shared memory of a block, extents of its dimensions and of the grid's, and registers of a thread, on
+# every CUDA device since compute capability 3.5.
+THREADS = 1024
+THREADS_Z = 64
+GRID_YZ = 65535
+WARP = 32
+SHARED_BYTES = 49152
+REGISTERS = 255
+VTHREADS = 64  # TVM unrolls virtual threads
+
+EXTENDED = {
+    "vector": {"_type": "discrete", "_value": [1, 2, 4]},
+    "pad": {"_type": "discrete", "_value": [0, 4]},
+    "stages": {"_type": "discrete", "_value": [1, 2]},
+}
+
+
+def divisors(number):
+    """The divisors of a positive integer, ascending."""
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return small + [number // divisor for divisor in reversed(small) if divisor * divisor != number]
+
+
+def bind(sch, loops, thread):
+    """Fuse loops and bind them to a thread or block index; returns the loop, None where there are no loops."""
+    if not loops:
+        return None
+    loop = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    sch.bind(loop, thread)
+    return loop
+
+
+def bind_unit_loop(sch, loop):
+    """Put a loop of one turn around another and bind it to threadIdx.z, so that TVM leaves out no barrier; returns it.
+
+    TVM 0.27 puts none between two accesses of shared memory with the same index if the index depends on the innermost thread
+    index: it takes them for the same thread's. With two thread indices they need not be, and one thread overwrites what others
+    have still to read. On this innermost one no index depends. The kernel is otherwise the same.
+    """
+    unit = sch.add_unit_loop(loop)
+    sch.bind(unit, "threadIdx.z")
+    return unit
+
+
+def fetch_together(sch, block, dimensions, threads, vector):
+    """Spread a copy into shared memory over all threads of the block.
+
+    Parameters
+    ----------
+    block
+        The copy, whose last ``dimensions`` loops are the tile's.
+    threads
+        Thread name -> extent, slowest first.
+    vector
+        Elements that a thread copies at once; divides the tile's last extent of more than 1.
+    """
+    elements, lanes = sch.fuse(*sch.get_loops(block)[-dimensions:]), None
+    if vector > 1:
+        # Split off first, so that which thread has nothing left to copy does not depend on the lane.
+        elements, lanes = sch.split(elements, [None, vector])
+    _, *loops = sch.split(elements, [None, *threads.values()])
+    for loop, thread in zip(loops, threads):
+        sch.bind(loop, thread)
+    if lanes is not None:
+        sch.vectorize(lanes)
+
+
+def pad_rows(sch, block, axis, row, pad):
+    """Lay out the buffer that a copy writes so that a step along ``axis``, ``row`` elements otherwise, is ``pad`` longer."""
+    if pad:
+        sch.storage_align(block, 0, axis, row + pad, 0)  # a multiple of this, the least that is no less than a row: this
+
+
+def pipeline(sch, loop, copies):
+    """Load the next tile into registers before this one is computed, and store it to shared memory after that.
+
+    One buffer does: TVM puts a barrier before the store as well as after it, whether there are two or not.
+
+    Parameters
+    ----------
+    loop
+        Its body must be the copies, in order, and the computation.
+    """
+    for block in copies:
+        sch.annotate(block, "tirx.manifest_shared_memory_local_stage", 1)
+    count = len(copies)
+    orders = [order for copy in range(count) for order in (copy, count + 1 + copy)]
+    sch.annotate(loop, "software_pipeline_stage", [0] * (2 * count) + [1])
+    sch.annotate(loop, "software_pipeline_order", [*orders, count])
