@@ -67,7 +67,6 @@ def constraints(workload, device, extended=False):
     smallest = min(-(-ACCUMULATORS // per_vector), max(f * vectors for f, _, vectors in tiles))
     positions = prod(workload.output)
     most = max(workload.out_channels * positions // (f * count) for f, count, vectors in tiles if f * vectors >= smallest)
-    # Blocks with all the groups apart.
     blocks = min(device.cores, workload.batch * most)
     names = [f"tile_{axis}" for axis in axes_of(workload)]
     count = " * ".join(f"{name}[3]" for name in names)
