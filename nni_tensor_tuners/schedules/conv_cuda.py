@@ -90,7 +90,7 @@ def constraints(workload, device, extended=False):
             features = f"({features} + (tile_g[1] - 1) * {out_of})"
     taps = [f"tile_r{axis}[1]" for axis in axes]
     windows = [
-        f"(({name}[1] * {name}[2] * {name}[3] - 1) * {stride} + ({tap} - 1) * {dilation} + 1)"
+        f"({_times(f'{name}[1] * {name}[2] * {name}[3]', stride)} + {_times(tap, dilation)} + 1)"
         for name, tap, stride, dilation in zip(names, taps, _strides(workload), workload.dilation)
     ]
     *rows, row = [x_channels, *windows]
@@ -119,6 +119,11 @@ def constraints(workload, device, extended=False):
         *([f"{' * '.join(f'{name}[0]' for name in names[:-1])} <= {GRID_YZ}"] if blocks_y > GRID_YZ else []),
         *extras,
     ]
+
+
+def _times(extent, step):
+    """How far the last of so many positions lies from the first, as an expression."""
+    return f"({extent} - 1)" + (f" * {step}" if step > 1 else "")
 
 
 def _fewest_threads(workload):
