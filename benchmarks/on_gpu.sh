@@ -3,7 +3,7 @@
 #   benchmarks/on_gpu.sh [FOLDER]      results go to FOLDER, default benchmarks/results
 # Every CUDA template is checked against NumPy on the card; MM1 to MM3, BMM1 to BMM3, C1 and C2 are tuned and set beside cuBLAS and
 # cuDNN; the time left records a landscape of MM1.
-# PYTHON names the interpreter, with the packages of setup.cfg (the extra "test" as well, for the tests); nothing is installed.
+# PYTHON names the interpreter, which has the packages of setup.cfg; nothing is installed.
 # TORCH_PYTHON names one that has PyTorch, if that one has not. TRIALS (24) is the budget of each search, MINUTES (8.5) that of all.
 set -eo pipefail
 cd "$(dirname "$0")/.."
