@@ -98,7 +98,7 @@ def test_a_kernel_far_slower_than_the_best_is_not_timed_at_length():
             runs.append(number * repeat)
             return [next(times) for _ in range(repeat)]
 
-        return time_repeatedly(run, Limits(early_stop=5, repeats=3, repeat_seconds=0.001), best_seconds=best), sum(runs)
+        return time_repeatedly(run, Limits(early_stop=5, repeats=3, repeat_seconds=0.001, warm_seconds=0), best_seconds=best), sum(runs)
 
     slow = {"latency_ms": 10.0, "spread": 0.0, "early_stopped": True}
     assert timed([0.010], best=0.0001) == (slow, 1)
@@ -108,11 +108,18 @@ def test_a_kernel_far_slower_than_the_best_is_not_timed_at_length():
     assert timed([0.010] * 4, best=0.009)[1] == 4
 
 
-def test_timing_takes_the_median_and_repeats_what_was_disturbed():
+def test_timing_warms_up_takes_the_median_and_repeats_what_was_disturbed():
     disturbed, steady = [0.010] * 4 + [0.030] * 5, [0.0101] * 4 + [0.0102] * 5
-    rounds = iter([[0.010], disturbed, steady, ["one more round"]])
-    result = time_repeatedly(lambda number, repeat: next(rounds), Limits(repeats=9, repeat_seconds=0.01))
+    rounds, asked = iter([[0.010], [0.0105], disturbed, [0.010], steady, ["one more round"]]), []
+
+    def run(number, repeat):
+        asked.append((number, repeat))
+        return next(rounds)
+
+    result = time_repeatedly(run, Limits(repeats=9, repeat_seconds=0.02, warm_seconds=0.1))
     assert result == {"latency_ms": pytest.approx(10.2), "spread": pytest.approx(0.01, abs=0.001), "early_stopped": False}
+    # One run, a tenth of a second to warm up, nine repeats, some more runs as long as something disturbs, nine repeats.
+    assert asked == [(1, 1), (10, 1), (2, 9), (8, 1), (2, 9)]
     assert next(rounds) == ["one more round"]
 
 

@@ -13,6 +13,8 @@ class Limits:
         For instantiating and compiling, waits for the device not counted.
     run_seconds
         For checking and timing on the device.
+    warm_seconds
+        The kernel runs for this long before it is timed.
     repeats
         Timed repeats, of which the median counts.
     repeat_seconds
@@ -29,6 +31,7 @@ class Limits:
 
     build_seconds: float = 30.0
     run_seconds: float = 20.0
+    warm_seconds: float = 0.2
     repeats: int = 9
     repeat_seconds: float = 0.02
     timing_seconds: float = 2.0

@@ -2,7 +2,6 @@
 
 import math
 import mmap
-import time
 
 import numpy as np
 
@@ -27,7 +26,7 @@ def place(array):
 def time_repeatedly(run, limits, best_seconds=None):
     """Time a kernel that has run once already.
 
-    A cheap single run comes first: it sizes the repeats, and a kernel ``limits.early_stop`` times slower than the best known
+    A cheap single run comes first: it sizes the warming up and the repeats, and a kernel ``limits.early_stop`` times slower than the best known
     one (three runs in a row, unless it is slower by far) is not timed any further.
 
     Parameters
@@ -50,6 +49,9 @@ def time_repeatedly(run, limits, best_seconds=None):
         first = min(first, *run(1, 2))
     if first > slow:
         return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
+    # Cores that were idle, and a virtual machine's above all, take a tenth of a second to come up to speed.
+    if first < limits.warm_seconds:
+        first = min(first, *run(math.ceil(limits.warm_seconds / first), 1))
     number = max(1, math.ceil(limits.repeat_seconds / first))
     repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * first))))
     median, spread = math.inf, math.inf
@@ -59,5 +61,5 @@ def time_repeatedly(run, limits, best_seconds=None):
         median, spread = min((median, spread), (float(middle), this_spread))
         if this_spread <= limits.steady_spread:
             break
-        time.sleep(0.1 * 2**attempt)  # whoever disturbs may be done by then
+        run(number * 2 ** (attempt + 2), 1)  # whoever disturbs may be done by then, and the cores stay warm
     return {"latency_ms": median * 1e3, "spread": spread, "early_stopped": False}
