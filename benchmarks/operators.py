@@ -20,7 +20,6 @@ import re
 import subprocess
 import sys
 import time
-from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -70,8 +69,7 @@ class Trials:
             The records.
         """
         found, running, left = [], {}, trials
-        earlier = deque(r for r in self.known.values() if r["what"] == what and r["workload"] == _plain(workload))
-        for record in earlier:
+        for record in [r for r in self.known.values() if r["what"] == what and r["workload"] == _plain(workload)]:
             tell(record["config"], record)
             found.append(record)
             left -= 1
@@ -126,18 +124,18 @@ def check_templates(device, trials, each):
 def tune(workload, label, search, seed, device, trials, count):
     """The records of one search with one seed; ``search`` is a name, or "name:extended" for the larger space."""
     name, _, space = search.partition(":")
-    search = create_search(name, space_of(workload, device, space or "paper"), seed=seed)
+    proposing = create_search(name, space_of(workload, device, space or "paper"), seed=seed)
 
     def propose():
         try:
-            return search.ask(1)[0]
+            return proposing.ask(1)[0]
         except Exhausted:
             return None
 
     def tell(config, record):
-        search.tell(config, record["tflops"] if records.succeeded(record) else None)
+        proposing.tell(config, record["tflops"] if records.succeeded(record) else None)
 
-    return trials.run(f"{label} {name}{_ and ':'}{space} seed {seed}", workload, propose, count, tell)
+    return trials.run(f"{label} {search} seed {seed}", workload, propose, count, tell)
 
 
 def time_again(workload, configs, device, trials, torch_python, rounds):
@@ -274,9 +272,14 @@ def main():
     parser.add_argument("--check", type=int, default=2, help="configurations per template checked first (default: 2)")
     parser.add_argument("--landscape", nargs=2, metavar=("WORKLOAD", "N"), help="then record N random configurations")
     parser.add_argument(
-        "--metaschedule", type=Path, metavar="FOLDER", help="also MetaSchedule, on a CPU; its databases go there"
+        "--metaschedule", nargs="*", default=[], metavar="WORKLOAD", help="also by MetaSchedule, as many trials (on a CPU)"
     )
-    parser.add_argument("--minutes", type=float, default=600, help="no trial starts after this long (default: 600)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=600,
+        help="no trial starts after this long, an equal share for each workload (default: 600)",
+    )
     parser.add_argument("--jobs", type=int, help="compiled side by side (default: one on a CPU, else as many as cores)")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
@@ -293,6 +296,7 @@ def main():
     slug = _slug(device.name)
     jobs = args.jobs or (usable_cores() if device.kind == "cuda" else 1)
     trials = Trials(args.output / f"{slug}.jsonl", device, jobs, start + args.minutes * 60)
+    share = args.minutes * 60 / (len(named) + bool(args.landscape))  # none of the last go short
     torch_python = os.environ.get("TORCH_PYTHON", sys.executable)
     seeds_of = dict(text.split("=") for text in args.seeds_of)
 
@@ -302,8 +306,9 @@ def main():
     print(f"{len(CHECKED)} small shapes, {args.check} configurations each, against NumPy on {device.name}: {len(wrong)} wrong")
 
     peak, rows = peak_tflops(device), []
-    for label, workload in named.items():
+    for turn, (label, workload) in enumerate(named.items(), 1):
         runs, configs = {}, {}
+        trials.deadline = start + turn * share
         for seed in range(int(seeds_of.get(label, args.seeds))):
             for search in args.searches:
                 found = tune(workload, label, search, seed, device, trials, args.trials)
@@ -365,6 +370,7 @@ def main():
     }
     (args.output / f"{slug}.json").write_text(json.dumps(described, indent=1) + "\n")
     if args.landscape:
+        trials.deadline = start + args.minutes * 60
         folder = args.output / "landscapes"
         folder.mkdir(exist_ok=True)
         label, count = args.landscape
