@@ -62,7 +62,7 @@ def main():
     for name, run in ways(workload, kind).items():
         seconds(run, 1)
         number = max(1, int(0.02 / max(1e-6, seconds(run, 1))))
-        seconds(run, 10 * number)  # 0.2 s to warm up, as our kernels have
+        seconds(run, 10 * number)  # longer than idle cores take to come up to speed
         latencies[library + name] = statistics.median(seconds(run, number) for _ in range(15)) * 1e3
     fastest = min(latencies, key=latencies.get)
     print(json.dumps({"latency_ms": latencies[fastest], "library": fastest}))

@@ -12,7 +12,7 @@ def good(workload):
     return {"X": [1, 1, workload.n // 4, 4], "Y": [2, 1, 1, workload.m // 2], "K": [1, workload.k, 1]}
 
 
-def search_space(workload):
+def search_space(workload, extended=False):
     return {"fault": {"_type": "choice", "_value": list(FAULTS)}}
 
 

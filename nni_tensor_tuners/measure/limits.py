@@ -31,7 +31,7 @@ class Limits:
 
     build_seconds: float = 30.0
     run_seconds: float = 20.0
-    warm_seconds: float = 0.2
+    warm_seconds: float = 0.15
     repeats: int = 9
     repeat_seconds: float = 0.02
     timing_seconds: float = 2.0
