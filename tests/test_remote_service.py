@@ -98,4 +98,4 @@ def test_the_shipped_experiment_is_good(capsys):
     key = Path("~/.ssh/id_ed25519").expanduser()  # NNI wants the file to be there
     key.parent.mkdir(exist_ok=True)
     key.touch()
-    assert main(["check", str(TESTS.parent / "experiments" / "remote" / "opevo.yml")]) == 0, capsys.readouterr().err
+    assert main(["check", str(TESTS.parent / "docs" / "remote.yml")]) == 0, capsys.readouterr().err
