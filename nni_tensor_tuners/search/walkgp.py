@@ -19,8 +19,8 @@ LISTED = 16
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
-# Beyond this many results x candidates fewer candidates are scored.
-MAX_SCORED = 600_000
+# Beyond this many results n, fewer candidates are scored: MAX_POOL * (this / n)^1.5.
+FULL_POOL_RESULTS = 200
 # Hyperparameters are fitted again when there are this many times as many results as last time.
 REFIT = 1.1
 # The model of failure is asked about this many of the candidates with the highest expected improvement.
@@ -46,7 +46,7 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    Cost of a proposal, with n results and c candidates: O(n^2 c), c bounded by 600,000 / n; hyperparameters are fitted to
+    Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
     that, or thousands of them are to be made, OpEvo is the better choice.
 
@@ -175,7 +175,7 @@ class WalkGP(Search):
                 found.update((points[i], values[i]) for i in best[:CLIMBERS])
 
         self._widen_pool()
-        limit = MAX_SCORED // max(1, len(self.results))
+        limit = int(MAX_POOL * (FULL_POOL_RESULTS / max(1, len(self.results))) ** 1.5)
         consider(self._pool[-limit:], self._pool_rows[-limit:])
         children = self._children(fitness, min(self.offspring, limit))
         consider(children, self._encoder.rows(children))
