@@ -4,7 +4,7 @@ import argparse
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 
-from .workloads import LAYOUTS, OPERATORS, WORKLOADS, get_workload
+from .workloads import LAYOUTS, OPERATORS, WORKLOADS
 
 # Runs of names that differ in their number alone are told by their first and last.
 _NAMED = "mm1..3, bmm1..3, c1, c2, resnet18-c1..c12"
@@ -125,13 +125,12 @@ def named_workload(args):
     workload = workload_of(args)
     name = args.workload.lower()
     plain = name in WORKLOADS
-    base = {field.name: getattr(get_workload(name), field.name) for field in fields(workload)} if plain else _defaults(workload)
     arguments, label = [name] if plain else [], [name]
     for field in fields(workload):
         value = getattr(workload, field.name)
-        if value == base.get(field.name):
-            continue
         extents = value if isinstance(value, tuple) else (value,)
+        if value == getattr(WORKLOADS[name], field.name) if plain else all(extent == field.default for extent in extents):
+            continue
         arguments += [_option(field.name)] + ([] if value is True else list(map(str, extents)))
         label.append(field.name.replace("_", "") + ("" if value is True else "x".join(map(str, extents)).lower()))
     return workload, " ".join(arguments), "-".join(label)
@@ -149,13 +148,6 @@ def address(text):
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise argparse.ArgumentTypeError(f"expected HOST:PORT with a port of 1 to 65535, got {text!r}")
     return text
-
-
-def _defaults(workload):
-    """The fields that need not be said, as the workload's own class completes them."""
-    needed = {field.name: getattr(workload, field.name) for field in fields(workload) if field.default is MISSING}
-    least = type(workload)(**needed)
-    return {field.name: getattr(least, field.name) for field in fields(workload) if field.name not in needed}
 
 
 def _option(name):

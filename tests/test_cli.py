@@ -173,6 +173,7 @@ def test_a_shape_of_one_s_own_is_what_its_trials_run(tmp_path, capsys):
             "conv.py --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2",
         ),
         (["c2", "--batch", "8"], "conv.py c2 --batch 8"),
+        (["conv1d", *"--batch 1 --in-channels 1 --image 5 --out-channels 4 --kernel 9 --padding 4".split()], "--padding 4"),
         (["bmm1", "--b", "6", "--layout", "NT"], "batch_matmul.py bmm1 --layout NT --b 6"),
     ):
         folder = tmp_path / arguments[0]

@@ -98,7 +98,9 @@ def test_a_kernel_far_slower_than_the_best_is_not_timed_at_length():
             runs.append(number * repeat)
             return [next(times) for _ in range(repeat)]
 
-        return time_repeatedly(run, Limits(early_stop=5, repeats=3, repeat_seconds=0.001, warm_seconds=0), best_seconds=best), sum(runs)
+        return time_repeatedly(
+            run, Limits(early_stop=5, repeats=3, repeat_seconds=0.001, warm_seconds=0), best_seconds=best
+        ), sum(runs)
 
     slow = {"latency_ms": 10.0, "spread": 0.0, "early_stopped": True}
     assert timed([0.010], best=0.0001) == (slow, 1)

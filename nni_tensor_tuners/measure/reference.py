@@ -1,5 +1,6 @@
 """What a kernel's output is compared with. NumPy's answer to a large workload is kept, lest every trial compute it again."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -31,10 +32,8 @@ def expected_output(workload, inputs, folder):
         return workload.reference(*inputs)
     digest = hashlib.sha256(json.dumps(to_dict(workload), sort_keys=True).encode()).hexdigest()[:16]
     path = Path(folder) / f"reference-{digest}.npy"
-    try:
+    with contextlib.suppress(OSError, ValueError):  # not there yet, or unreadable
         return np.load(path, mmap_mode="r")
-    except (OSError, ValueError):
-        pass
     expected = workload.reference(*inputs)
     # Whole or not at all, whoever else writes the same.
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
