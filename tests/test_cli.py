@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from math import comb
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
+from conftest import wait_for
 
 from nni_tensor_tuners import SearchSpace, records, report
 from nni_tensor_tuners.cli import main
@@ -221,6 +221,10 @@ def everything_of(folder):
     return found
 
 
+def records_below(folder):
+    return [file for file in folder.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest"]
+
+
 def test_tune_to_the_end(tmp_path, capsys):
     path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
     with start_tune(tmp_path, path, "--trials", "6", "--output", "out") as process:
@@ -233,7 +237,7 @@ def test_tune_to_the_end(tmp_path, capsys):
     out = tmp_path / "out"
     assert {file.name for file in out.iterdir()} == {"best.json", "kernel.so", "kernel.py", "run_kernel.py", "report.png"}
     best = json.loads((out / "best.json").read_text())
-    (folder,) = [file.parent for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest"]
+    (folder,) = [file.parent for file in records_below(tmp_path)]
     assert best["config"] in [record["config"] for record in records.read(folder / records.RECORDS)]
     assert best["retimed_tflops"] > 0 and best["numpy_tflops"] > 0
     assert "T.prim_func" in (out / "kernel.py").read_text()
@@ -249,17 +253,13 @@ def test_tune_to_the_end(tmp_path, capsys):
 def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
     path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
     with start_tune(tmp_path, path) as process:
-        deadline = time.monotonic() + 120
-        while (
-            sum(len(records.read(file)) for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest") < 3
-        ):
-            assert time.monotonic() < deadline and process.poll() is None
+        wait_for(lambda: process.poll() is not None or sum(len(records.read(file)) for file in records_below(tmp_path)) >= 3)
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "nothing measured is lost" in printed
     assert everything_of(tmp_path) == []
-    (folder,) = [file.parent for file in tmp_path.glob(f"*/{records.RECORDS}") if file.parent.name != "_latest"]
+    (folder,) = [file.parent for file in records_below(tmp_path)]
     before = records.read(folder / records.RECORDS)
 
     with start_tune(tmp_path, "--resume", folder.name) as process:
@@ -274,20 +274,18 @@ def test_ctrl_c_loses_nothing_and_resume_goes_on(tmp_path):
 def test_ctrl_c_while_nnictl_starts_leaves_nothing_running(tmp_path):
     path = write(tmp_path, experimentWorkingDirectory=str(tmp_path))
     with start_tune(tmp_path, path) as process:
-        while not any("nnictl" in " ".join(child.cmdline()) and "create" in child.cmdline() for child in children(process)):
-            assert process.poll() is None
+        wait_for(lambda: any("nnictl" in " ".join(command) and "create" in command for command in commands_below(process)))
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 130, printed
     assert everything_of(tmp_path) == []
 
 
-def children(process):
+def commands_below(process):
     found = []
     for child in psutil.Process(process.pid).children():
         with contextlib.suppress(psutil.Error):
-            child.cmdline()
-            found.append(child)
+            found.append(child.cmdline())
     return found
 
 
