@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from . import experiment, records, report, tune
-from .manager import Manager, free_port, register
+from .manager import Manager, register
 from .measure import measure
 from .schedules import get_template
 from .search import Exhausted, create_search
@@ -171,7 +171,7 @@ def compare_on_nni(name, arguments, workload, device, constraints, searches, see
                 path = folder / f"{search.lower()}.yml"
                 _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials)
                 started = time.time()
-                manager, problem = tune.run_to_end(lambda path=path: Manager.create(path, free_port()), progress)
+                manager, problem = tune.run_to_end(lambda path=path: Manager.create(path), progress)
                 if problem:
                     raise ValueError(f"{label}, seed {seed}: {problem}")
                 runs.append({"search": label, "seed": seed, **_nni_run(manager.folder, started)})

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from . import rest
+from .measure.lock import only_one, shared_folder
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
 LISTEN_ON_LOOPBACK = files("nni_tensor_tuners") / "listen_on_loopback.js"
@@ -35,13 +36,19 @@ def nnictl(*arguments, environment=None):
     return printed
 
 
+def _only_nnictl():
+    """One of them at a time: another would choose the same free port, or read what is registered while it is being written."""
+    return only_one(shared_folder() / "nnictl.lock")
+
+
 def register():
     """Register every search with NNI, as ``nnictl algo register --meta`` does; returns the names."""
-    printed = nnictl("algo", "register", "--meta", str(ALGORITHMS))
+    with _only_nnictl():
+        printed = nnictl("algo", "register", "--meta", str(ALGORITHMS))
     return re.findall(r"^(\w+) registered", printed, re.MULTILINE)
 
 
-def free_port(first=8080):
+def _free_port(first=8080):
     """The first port from ``first`` on that nobody on this machine listens on."""
     for port in range(first, 65536):
         with socket.socket() as probe:
@@ -76,12 +83,12 @@ class Manager:
         self.folder = Path(known["logDir"]) / experiment_id
 
     @classmethod
-    def create(cls, path, port):
-        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only."""
+    def create(cls, path, port=None):
+        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only, by default on the first free port from 8080."""
         return cls._start(port, "create", "--config", str(path))
 
     @classmethod
-    def resume(cls, experiment_id, port):
+    def resume(cls, experiment_id, port=None):
         """``nnictl resume``, likewise."""
         return cls._start(port, "resume", experiment_id)
 
@@ -91,7 +98,9 @@ class Manager:
         # Trials run the Python that nnictl runs, whatever python3 the caller's PATH finds.
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}
-        printed = nnictl(*arguments, "--port", str(port), environment=environment)
+        with _only_nnictl():
+            port = port or _free_port()
+            printed = nnictl(*arguments, "--port", str(port), environment=environment)
         match = re.search(r"Experiment ID: (\w+)", printed)
         if match is None:
             raise NnictlError(f"nnictl {arguments[0]}: it named no experiment")

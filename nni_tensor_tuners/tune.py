@@ -10,7 +10,7 @@ import yaml
 
 from . import experiment, export, records, report
 from .device import usable_cores
-from .manager import Manager, free_port, register
+from .manager import Manager, register
 
 # The manager answers within milliseconds; this long without an answer means that it is gone.
 SILENCE_SECONDS = 15
@@ -73,12 +73,12 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     """
     copy = _with_overrides(Path(path), experiment.check(path), trials, concurrency)
     register()
-    return _follow(lambda: Manager.create(copy, port or free_port()), output)
+    return _follow(lambda: Manager.create(copy, port), output)
 
 
 def resume(experiment_id, output=None, port=None):
     """Go on with a stopped experiment; otherwise as `tune`."""
-    return _follow(lambda: Manager.resume(experiment_id, port or free_port()), output)
+    return _follow(lambda: Manager.resume(experiment_id, port), output)
 
 
 def run_to_end(start, progress):

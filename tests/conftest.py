@@ -12,6 +12,7 @@ TESTS = Path(__file__).parent
 HOME = tempfile.mkdtemp(prefix="tensor-tuners-tests-")
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ["HOME"] = HOME  # before nni is imported, which remembers it
+os.environ["NNI_CONFIG_DIR"] = os.path.join(HOME, "config")  # in a virtual environment NNI registers there, not at home
 os.environ.pop("TENSOR_TUNERS_TARGET", None)
 sys.path.insert(0, str(TESTS))
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import uuid
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ from conftest import TESTS, wait_for
 from nni_tensor_tuners import manager as managers
 from nni_tensor_tuners import records
 from nni_tensor_tuners.experiment import TUNERS
-from nni_tensor_tuners.manager import Manager, free_port
+from nni_tensor_tuners.manager import Manager
 
 TRIALS = TESTS.parent / "trials"
 SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))}
@@ -41,13 +42,13 @@ def experiment(tmp_path, monkeypatch):
             "tuner": {**named, "classArgs": more},
             "trainingService": service or {"platform": "local"},
         }
-        path = tmp_path / "experiment.yml"
+        path = tmp_path / f"{uuid.uuid4()}.yml"
         path.write_text(yaml.safe_dump(content))
-        running.append(Manager.create(path, free_port()))
+        running.append(Manager.create(path))
         return running[-1]
 
     def resume(experiment_id):
-        running.append(Manager.resume(experiment_id, free_port()))
+        running.append(Manager.resume(experiment_id))
         return running[-1]
 
     start.resume = resume

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from conftest import wait_for
 from faulty_template import FAULTS
 
 from nni_tensor_tuners.device import GENERIC, Device, find_device
@@ -74,10 +75,7 @@ def test_the_worker_ends_when_its_parent_is_killed():
         "measure(SMALL, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600), template='faulty_template')"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent) as parent:
-        workers = []
-        while not workers:
-            workers = psutil.Process(parent.pid).children(recursive=True)
-            assert parent.poll() is None
+        workers = wait_for(lambda: psutil.Process(parent.pid).children(recursive=True))
         parent.kill()
         _, alive = psutil.wait_procs(workers, timeout=20)
     assert alive == []

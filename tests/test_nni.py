@@ -2,6 +2,7 @@
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -45,6 +46,15 @@ def test_tuner_database_and_trial_agree_about_every_trial(experiment):
         assert form[trial]["parameters"] == record["config"] == asked[parameter_id] == told[parameter_id]["parameters"]
         assert metric[trial][1]["default"] == record["tflops"] == told[parameter_id]["fitness"]
         assert set(metric[trial][1]) == {"default", "tflops", "latency_ms", "spread", "compile_seconds", "error_code"}
+
+
+def test_experiments_started_at_once_have_ports_of_their_own(experiment):
+    space = {"i": {"_type": "randint", "_value": [0, 2]}, "kind": {"_type": "choice", "_value": ["good"]}}
+    with ThreadPoolExecutor() as pool:
+        starts = [pool.submit(experiment, "python3 plain.py", space, code=TESTS / "trials") for _ in range(2)]
+    first, second = (start.result() for start in starts)
+    assert first.url != second.url
+    assert ended(first) == ended(second) == "DONE"
 
 
 def test_a_trial_that_dies_before_it_asks_shifts_no_other(experiment):

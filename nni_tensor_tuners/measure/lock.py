@@ -7,6 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def shared_folder():
+    """This user's folder for what processes share."""
+    folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def only_one(path):
+    """Held by one process at a time; ``path`` is a file for it."""
+    with open(path, "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class DeviceLock:
     """A lock on a device, between all processes of this machine's user; the kernel frees it when its holder dies.
 
@@ -17,19 +32,13 @@ class DeviceLock:
     ----------
     device
         A `Device`.
-
-    Attributes
-    ----------
-    folder
-        This user's folder for what processes share.
     """
 
     def __init__(self, device):
-        self.folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._room = self.folder / f"{device.identity}.lock"
+        folder = shared_folder()
+        self._room = folder / f"{device.identity}.lock"
         # Whoever wants in passes the door first, so that a stream of compilers cannot keep a timing waiting for ever.
-        self._door = self.folder / f"{device.identity}.door"
+        self._door = folder / f"{device.identity}.door"
         self._sharing_matters = device.kind == "cpu" and not device.rpc
 
     @contextmanager
@@ -50,7 +59,6 @@ class DeviceLock:
     @contextmanager
     def _held(self, mode):
         with open(self._room, "a", encoding="utf-8") as room:
-            with open(self._door, "a", encoding="utf-8") as door:
-                fcntl.flock(door, fcntl.LOCK_EX)
+            with only_one(self._door):
                 fcntl.flock(room, mode)
             yield

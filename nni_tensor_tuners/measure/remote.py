@@ -5,8 +5,6 @@ for this machine's devices. Run as a module, this asks a server what it is and p
 """
 
 import base64
-import contextlib
-import fcntl
 import json
 import os
 import platform
@@ -22,6 +20,7 @@ from dataclasses import asdict, replace
 
 from .. import records
 from ..device import Device, find_device, vector_file, wanted
+from .lock import only_one
 from .worker import die_with_parent, first_line
 
 # NumPy and TVM are imported inside functions, as in the worker.
@@ -55,7 +54,7 @@ def find_remote_device(rpc, key, target="auto", known=None):
     target = wanted(target)
     if known is None:
         return _ask(rpc, key, target)
-    with _only_one(known):
+    with only_one(known):
         question = {"rpc": rpc, "key": key, "target": target}
         for record in records.read(known):
             if record.get("asked") == question:
@@ -70,13 +69,6 @@ def find_again(label):
     if "rpc" in label:
         return find_remote_device(label["rpc"], label["key"], label["kind"])
     return find_device(label["kind"])
-
-
-@contextlib.contextmanager
-def _only_one(path):
-    with open(path, "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _ask(rpc, key, target):

@@ -17,7 +17,7 @@ from ..device import Device
 from ..workloads import from_dict
 from .codes import ErrorCode
 from .limits import Limits
-from .lock import DeviceLock
+from .lock import DeviceLock, shared_folder
 from .reference import expected_output
 
 # NumPy and TVM are imported inside functions, once the device is ours to disturb.
@@ -87,7 +87,7 @@ def run_job(job, begin):
         if job.get("save"):
             save(job["save"], library, module, build.device_source(library))
         inputs = workload.inputs()
-        expected = expected_output(workload, inputs, lock.folder)
+        expected = expected_output(workload, inputs, shared_folder())
         if device.kind == "cuda" and not device.rpc:
             wake_gpu()
     begin("wait")
