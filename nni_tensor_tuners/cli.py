@@ -231,11 +231,15 @@ def _parser():
         _serve,
         "Serve this machine's devices to trials with --rpc and --key, through a TVM RPC tracker.",
         "Whoever reaches tracker or server can run any code on this machine: trusted networks only. "
-        "The tracker: python3 -m tvm.exec.rpc_tracker --port 9190",
+        "The tracker: python3 -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190",
     )
     sub.add_argument("tracker", type=address, metavar="HOST:PORT", help="the tracker")
     sub.add_argument("--key", required=True, help="what trials ask the tracker for; the same for devices that are alike")
-    sub.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")
+    sub.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: %(default)s, reached from this machine only; 0.0.0.0: from everywhere)",
+    )
     sub.add_argument(
         "--port", type=positive, default=9090, help="listen on the first free port from here (default: %(default)s)"
     )

@@ -29,7 +29,7 @@ def serve(rpc, key, host, port):
         while True:
             os.chdir(home)  # a crashed session has left us in its folder, which is gone
             server = PopenRPCServerState(host, port, port + 100, tracker_addr=(tracker_host, int(tracker_port)), key=key)
-            print(f"serving as {key!r} of the tracker {rpc}, on port {server.port}", flush=True)
+            print(f"serving as {key!r} of the tracker {rpc}, on {host}:{server.port}", flush=True)
             server.thread.join()
             server.sock.close()
             print("TVM's server has ended, most likely crashed by a kernel; starting it again", flush=True)
