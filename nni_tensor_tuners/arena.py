@@ -111,13 +111,13 @@ def table(rows, counts, live=False):
     )
 
 
-def write_csv(runs, path):
-    """A line per run: what it was, and the best so far after each trial."""
-    longest = max(len(run["best"]) for run in runs)
+def write_csv(runs, path, counts=None):
+    """A line per run: what it was, and the best so far after each trial, or, where ``best`` has only these, after ``counts``."""
+    counts = counts or range(1, max(len(run["best"]) for run in runs) + 1)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         columns = ["where", "search", "seed", "failed", "seconds", "longest"]
-        writer.writerow([*columns, *(f"best_{trial}" for trial in range(1, longest + 1))])
+        writer.writerow([*columns, *(f"best_{count}" for count in counts)])
         for run in runs:
             numbers = [f"{run['seconds']:.4f}", f"{run['longest']:.4f}", *(f"{value:.6g}" for value in run["best"])]
             writer.writerow([run["where"], run["search"], run["seed"], run["failed"], *numbers])

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from . import arena
+from . import arena, records
 from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
 from .device import KINDS, find_device, usable_cores
 from .search import SEARCHES
@@ -106,6 +106,13 @@ def _add_live(sub):
         metavar="EXPRESSION",
         help="search only configurations that satisfy this too, such as 'X[1] == 1'; may be given again",
     )
+    sub.add_argument(
+        "--retime",
+        type=positive,
+        metavar="ROUNDS",
+        help="at the end, time what each run had found by then so many times more, in turns, and print the medians: the best of "
+        "many timings is a lucky one",
+    )
     sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
     sub.add_argument("--scripts", metavar="FOLDER", help="the trial scripts, for --nni (default: this checkout's)")
 
@@ -171,6 +178,8 @@ def _replay_and_report(args, searches, figures):
 def _compare_and_report(args, searches, figures):
     from . import compare
 
+    if args.nni and args.retime:
+        raise ValueError("--retime: not with --nni")
     workload, arguments, name = named_workload(args)
     device = find_device(args.target)
     output = _output_folder(args.output or f"runs/{args.command}-{name}")
@@ -192,11 +201,17 @@ def _compare_and_report(args, searches, figures):
     progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
     progress.say(arena.table(rows, counts, live=True))
     arena.write_csv(runs, output / "runs.csv")
+    if args.retime:
+        found = records.read(output / records.RECORDS)
+        again, numpy_tflops = compare.time_again(runs, found, counts, args.retime, progress)
+        progress.say(f"the same, timed again in turns, median of {args.retime}; NumPy: {numpy_tflops:.4f}")
+        progress.say(arena.table(arena.summarise(again, range(1, len(counts) + 1)), counts, live=True))
+        arena.write_csv(again, output / "retimed.csv", counts)
     for figure, labels in figures.items():
         shown = [run for run in runs if run["search"] in labels]
         arena.plot(shown, output / figure, title, "best TFLOPS")
         arena.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
-    written = ["runs.csv", *figures, *(f"clock-{figure}" for figure in figures)]
+    written = ["runs.csv", *["retimed.csv"] * bool(args.retime), *figures, *(f"clock-{figure}" for figure in figures)]
     progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
 
 

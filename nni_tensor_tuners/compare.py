@@ -1,11 +1,12 @@
 """Comparing searches live: the same measuring code, budget and seeds for all, in turns or as NNI experiments."""
 
+import json
 import time
 from pathlib import Path
 
 import yaml
 
-from . import experiment, records, report, tune
+from . import experiment, export, records, report, tune
 from .manager import Manager, register
 from .measure import measure
 from .schedules import get_template
@@ -140,6 +141,46 @@ def compare(workload, device, constraints, searches, seeds, trials, output, prog
     except KeyboardInterrupt:
         progress.say("interrupted; the same command goes on from here")
     return [live.run for live in sorted(lives, key=lambda live: list(searches).index(live.run["search"])) if live.run["best"]]
+
+
+def time_again(runs, found, counts, rounds, progress):
+    """What each run would have been left with after so many trials, timed again.
+
+    The best of many noisy timings is a lucky one, and the luckier the more they scatter. These take turns, each time in a fresh
+    process.
+
+    Parameters
+    ----------
+    runs
+        The runs.
+    found
+        Records of their trials.
+    counts
+        Numbers of trials.
+    rounds
+        How often each configuration is timed; the median counts.
+    progress
+        A `tune.Progress`.
+
+    Returns
+    -------
+    (list, float)
+        The runs with ``best`` along ``counts``, in TFLOPS, 0 where nothing could be timed. And NumPy's TFLOPS.
+    """
+    leaders = {}
+    for run in runs:
+        own = [record for record in found if (record["search"], record["seed"]) == (run["search"], run["seed"])]
+        for count in counts:
+            leaders[run["search"], run["seed"], count] = records.best(own[:count])
+    candidates = {_named(record): record for record in leaders.values() if record}
+    timed, numpy_tflops = export.time_again(list(candidates.values()), rounds, progress.show)
+    tflops = {_named(record): record["retimed_tflops"] for record in timed}
+    best = {key: tflops.get(_named(record), 0.0) if record else 0.0 for key, record in leaders.items()}
+    return [{**run, "best": [best[run["search"], run["seed"], count] for count in counts]} for run in runs], numpy_tflops
+
+
+def _named(record):
+    return json.dumps(record["config"], sort_keys=True)
 
 
 def compare_on_nni(name, arguments, workload, device, constraints, searches, seeds, trials, output, code, progress):

@@ -227,6 +227,7 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
         (["replay", "x.json", "--searches", "OpEvo:parent_size=3"], "did you mean 'parents_size'"),
         (["replay", "x.json", "--searches", "OpEvo:parents_size=["], "parents_size must be an integer >= 1, got '['"),
         (["replay", "x.json", "--trials", "100", "--at", "200"], "--at: expected at most the 100 trials of a run, got 200"),
+        (["compare", "mm1", "--nni", "--retime", "3"], "--retime: not with --nni"),
         (["compare", "mm9"], "unknown operator or workload 'mm9'"),
         (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
         (["compare", "mm1", "--constraint", "X[0] > 512"], "constraints: no configuration satisfies them"),
@@ -255,6 +256,18 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
     assert f"{best:.4f} ±" in next(line for line in first.splitlines() if line.startswith("Random"))
     for name in ("runs.csv", "trials.png", "clock-trials.png"):
         assert (tmp_path / name).stat().st_size > 0
+
+    assert main([*command, "--at", "1", "3", "--retime", "2"]) == 0  # everything is recorded: nothing else is measured
+    second = capsys.readouterr().out
+    assert records.read(file) == found and "timed again in turns, median of 2; NumPy: 0." in second
+    with open(tmp_path / "retimed.csv", encoding="utf-8") as written:
+        rows = list(csv.DictReader(written))
+    again = {(row["search"], row["seed"]): (float(row["best_1"]), float(row["best_3"])) for row in rows}
+    assert set(again) == {(s, i) for s in ("OpEvo", "Random") for i in "01"} and min(map(min, again.values())) > 0
+    timed_again = second[second.index("timed again") :]
+    assert f"{mean(again['Random', i][1] for i in '01'):.4f} ±" in next(
+        line for line in timed_again.splitlines() if line.startswith("Random")
+    )
 
     kept = file.read_text().splitlines()[:7]
     file.write_text("\n".join(kept) + "\n")  # as if it had been killed after the seventh trial
