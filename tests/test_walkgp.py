@@ -359,6 +359,25 @@ def test_transfer_starts_ahead_and_costs_little_where_it_misleads():
     assert mean(misled) <= mean(scratch) + 10
 
 
+def test_sources_are_a_prior_mean_with_unknown_coefficients():
+    """z ~ N(M b, K) with b ~ N(b', 1/P) is z ~ N(M b', K + M M' / P): the same predictions without estimating b."""
+    search, records = search_on(), elsewhere()
+    search.transfer([records[:75], records[75:]])
+    for config in search.ask(12):
+        search.tell(config, planted(config))
+    search.ask(1)  # learns from the twelve
+    model, process = search._model, search._model.process
+    rows = search._encoder.rows([*search.results, *random_points(search.space, 50)])
+    columns = np.array([*(source.mean(rows) for source in model.sources), np.ones(len(rows))]).T
+    covariance = process._correlation(rows, rows, float) + columns @ np.diag([1 / 2, 1 / 2, 1 / 10]) @ columns.T
+    expected = columns @ [1, 1, 0]
+    here, there = slice(0, 12), slice(12, None)
+    scores = standard_scores(np.array(list(search.results.values())))
+    weights = np.linalg.solve(covariance[here, here] + process.noise * np.eye(12), scores - expected[here])
+    wanted = expected[there] + covariance[there, here] @ weights
+    assert model.predict(rows[there])[0] == pytest.approx(wanted, abs=1e-3)
+
+
 def test_numbers_of_elsewhere_stand_for_the_nearest_and_other_elements_for_none():
     space = {"u": {"_type": "discrete", "_value": [16, 64, 256]}, "c": {"_type": "choice", "_value": ["a", "b"]}}
     search = search_on(space)

@@ -28,6 +28,8 @@ SHORT_LIST = 256
 MIN_SUCCESS = 0.02
 # A model of what was measured elsewhere is trained on at most this many results, and believed like so many trials here.
 MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
+# The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
+OFFSET_TRIALS = 10.0
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -224,16 +226,18 @@ class WalkGP(Search):
 class _Model:
     """A Gaussian process over points that is fitted again when it has grown by a tenth.
 
-    ``sources`` are processes that have learned the same operator elsewhere. Their means m_s are its prior mean, sum of
+    ``sources`` are processes that have learned the same operator elsewhere. Their means m_s are its prior mean, b_0 + sum of
     b_s m_s(x), with b_s ~ N(1, 1 / SOURCE_TRIALS) estimated together with the scores (generalised least squares): sources count
-    in full at the start, and as much as they explain later; less than nothing where they mislead.
+    in full at the start, and as much as they explain later; less than nothing where they mislead. b_0 ~ N(0, 1 / OFFSET_TRIALS)
+    is there because scores are 0 in the mean over the trials made here, and m_s over those made there: trials that follow a good
+    source are all good ones.
     """
 
     def __init__(self, encoder, kernel):
         self.process = GaussianProcess(encoder, kernel)
         self.sources = []
         self._encoder = encoder
-        self._share = np.zeros(0)  # b
+        self._share = np.zeros(0)  # b_s, and last b_0
         self._points = []  # those of the process's rows
         self._fit_at = 0
 
@@ -272,17 +276,21 @@ class _Model:
 
     def from_elsewhere(self, rows):
         """What the sources alone say, of shape (m,)."""
-        return self._means(rows).sum(axis=1)
+        return self._means(rows)[:, :-1].sum(axis=1)
 
     def _means(self, rows):
-        """Of shape (m, sources)."""
-        return np.array([source.mean(rows) for source in self.sources]).reshape(len(self.sources), len(rows)).T
+        """What the sources say, and a one; of shape (m, sources + 1), or (m, 0) without sources."""
+        columns = [*(source.mean(rows) for source in self.sources), np.ones(len(rows))] if self.sources else []
+        return np.array(columns).reshape(len(columns), len(rows)).T
 
     def _shares(self, means, scores, solve):
-        """b, of shape (sources,): (M' K^-1 M + SOURCE_TRIALS I)^-1 (M' K^-1 z + SOURCE_TRIALS)."""
+        """b, of shape (sources + 1,): (M' K^-1 M + P)^-1 (M' K^-1 z + P b'), with b' = (1, ..., 1, 0) and P its precisions."""
+        if not self.sources:
+            return np.zeros(0)
+        precision = np.array([SOURCE_TRIALS] * len(self.sources) + [OFFSET_TRIALS])
+        expected = np.array([1.0] * len(self.sources) + [0.0])
         whitened = solve(means)
-        left = means.T @ whitened + SOURCE_TRIALS * np.eye(len(self.sources))
-        return np.linalg.solve(left, whitened.T @ scores + SOURCE_TRIALS)
+        return np.linalg.solve(means.T @ whitened + np.diag(precision), whitened.T @ scores + precision * expected)
 
 
 def standard_scores(fitness):
