@@ -29,7 +29,7 @@ SMALL = "--n 32 --k 32 --m 32 --target cpu"
 
 
 def test_tuner_database_and_trial_agree_about_every_trial(experiment):
-    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=24, concurrency=4)
+    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=40, concurrency=4)
 
     listening = [c.laddr.ip for c in psutil.Process(manager.pid).net_connections("inet") if c.status == psutil.CONN_LISTEN]
     assert listening and set(listening) == {"127.0.0.1"}
@@ -39,7 +39,7 @@ def test_tuner_database_and_trial_agree_about_every_trial(experiment):
     asked = {entry["parameter_id"]: entry["parameters"] for entry in journal(manager, "ask")}
     told = {entry["parameter_id"]: entry for entry in journal(manager, "tell")}
     trials = {record["trial_job_id"]: record for record in measured(manager)}
-    assert len(trials) == len(form) == len(metric) == len(told) == 24
+    assert len(trials) == len(form) == len(metric) == len(told) == 40
     for trial, record in trials.items():
         parameter_id = record["parameter_id"]
         assert form[trial]["parameter_id"] == parameter_id == metric[trial][0]
