@@ -84,7 +84,7 @@ def ended(manager):
         now = manager.status() if manager.is_alive() else "GONE"
         return now in ("DONE", "ERROR", "GONE") and now
 
-    return wait_for(status)
+    return wait_for(status, 300)  # forty trials on two cores that are busy with other tests
 
 
 def journal(manager, event):
