@@ -180,7 +180,8 @@ def test_trials_that_wait_for_the_same_server_take_turns(device):
     first = remote.connect(remote.wait_for_server(device.rpc, KEY), 60)
     trials = [subprocess.Popen([*command, *limit], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     wait_for(lambda: queued(device.rpc) == 2)
-    time.sleep(3.5)
+    with pytest.raises(subprocess.TimeoutExpired):
+        trials[0].wait(3.5)
     assert [each.poll() for each in trials] == [None, None] and queued(device.rpc) == 2
     del first
     results = [json.loads(each.communicate(timeout=60)[0]) for each in trials]
