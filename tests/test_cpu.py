@@ -17,7 +17,7 @@ from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.device import GENERIC, Device, find_device
 from nni_tensor_tuners.experiment import TRIAL_SCRIPTS
 from nni_tensor_tuners.measure.worker import wrong_answer
-from nni_tensor_tuners.schedules import get_template
+from nni_tensor_tuners.schedules import get_template, matmul_cpu
 from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, BatchMatmul, Conv, Matmul
 
 build = pytest.importorskip("nni_tensor_tuners.measure.build")
@@ -29,19 +29,25 @@ SMALLER = {"c1": ["--batch", "2"], "c2": ["--batch", "2"]}
 
 
 def answer(workload, device, seed):
-    """Compile and run a random legal configuration; returns it and what is wrong with its answer."""
-    import tvm
-
+    """A random legal configuration, and what is wrong with its answer."""
     template = get_template(workload, "cpu")
     space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
     config = space.sample(random.Random(seed))
+    return config, fault(workload, config)
+
+
+def fault(workload, config):
+    """Compile and run a configuration; what is wrong with its answer, or None."""
+    import tvm
+
+    template = get_template(workload, "cpu")
     target = build.target_of(find_device("cpu"))
     library = build.compile_module(build.instantiate(template, workload, config, target), target)
     inputs = workload.inputs()
     expected = workload.reference(*inputs)
     arguments = [tvm.runtime.tensor(array) for array in (*inputs, np.full_like(expected, np.nan))]
     library.mod["main"](*arguments)
-    return config, wrong_answer(arguments[-1].numpy(), expected)
+    return wrong_answer(arguments[-1].numpy(), expected)
 
 
 @st.composite
@@ -65,6 +71,26 @@ def wide_convolutions(draw):
 @given(matmuls(), st.sampled_from(DEVICES), st.integers(0, 99))
 def test_matrix_multiplications_are_right(workload, device, seed):
     assert answer(workload, device, seed)[1] is None
+
+
+@pytest.mark.parametrize(
+    "m, packed",
+    [(1024, True), (512, True), (256, False), (1000, False)],
+    ids=["a page apart", "half a page", "too few share a line", "no power of two"],
+)
+def test_rows_that_would_throw_each_other_out_of_cache_are_packed(m, packed):
+    workload, config = Matmul(16, 64, m), {"X": [1, 1, 4, 4], "Y": [1, m // 8, 1, 8], "K": [1, 8, 8]}
+    assert matmul_cpu.packs(workload, config) is packed
+    assert fault(workload, config) is None
+    root = matmul_cpu.schedule(workload, config).mod["main"].body.block
+    assert ("Y_global" in [buffer.name for buffer in root.alloc_buffers]) is packed
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(st.sampled_from([512, 1024, 2048]), st.sampled_from(LAYOUTS), st.integers(1, 3), st.integers(0, 99))
+def test_packed_matrix_multiplications_are_right(m, layout, b, seed):
+    workload = Matmul(32, 64, m, layout) if b == 1 else BatchMatmul(32, 64, m, layout, b)
+    assert answer(workload, DEVICES[2], seed)[1] is None
 
 
 @settings(max_examples=50, derandomize=True, deadline=None)

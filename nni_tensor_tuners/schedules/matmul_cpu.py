@@ -4,18 +4,28 @@
   result stays in cache, made of n3 x m3 register tiles of n4 rows by m4 columns, the columns vectorised;
 - ``B`` = (b1, b2) of b, for a batch: b1 x n1 x m1 blocks run in parallel, each with b2 matrices in turn;
 - ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
+
+A panel of Y is packed first where it would not stay in cache as it lies, and is used often enough to pay for the copy (`packs`).
 """
+
+from math import gcd
 
 from . import matmul_cuda
 from .cuda import divisors
 
-__all__ = ["constraints", "schedule", "search_space"]
+__all__ = ["constraints", "packs", "schedule", "search_space"]
 
 # Loops whose body stays below this many statements are unrolled: enough for a register tile, too little to blow up compilation.
 UNROLL_STEPS = 64
 
 # A multiply-add takes four cycles and two can start in each, so fewer independent sums would leave the units waiting.
 ACCUMULATORS = 8
+
+# Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows a
+# panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
+CACHE_WAY = 4096
+ROWS_SHARING_LINES = 16
+ROWS_USING_A_COPY = 16
 
 
 def search_space(workload, extended=False):
@@ -59,10 +69,16 @@ def schedule(workload, config):
     sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
     z = sch.get_sblock("Z")
     z_tile = sch.cache_write(z, 0, "global")
-    transposed = workload.layout[1] == "T"
-    if transposed:  # columns lie apart, so a panel of them is packed first
+    packed, transposed = packs(workload, config), workload.layout[1] == "T"
+    if packed:
         y_panel = sch.cache_read(z, 1, "global")
-        sch.transform_layout(z, ("read", 1), lambda *place: [*place[:-2], place[-1], place[-2]])
+        width = config["Y"][3]
+
+        def as_read(*place):
+            *batch, row, column = (*place[:-2], place[-1], place[-2]) if transposed else place
+            return [*batch, column // width, row, column % width]
+
+        sch.transform_layout(z, ("read", 1), as_read)
     *batch, i, j, k = sch.get_loops(z)
     b_block, b_turn = zip(*(sch.split(b, config["B"]) for b in batch)) if batch else ((), ())
     i_block, i_tile, i_register, i_row = sch.split(i, config["X"])
@@ -74,8 +90,10 @@ def schedule(workload, config):
         *(k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector),
     )
     sch.reverse_compute_at(z_tile, j_tile, preserve_unit_loops=True)
-    if transposed:
+    if packed:
         sch.compute_at(y_panel, k_panel, preserve_unit_loops=True)
+        if not transposed:
+            sch.vectorize(sch.split(sch.get_loops(y_panel)[-1], [None, width])[-1])
     blocks = sch.fuse(*b_block, i_block, j_block)
     sch.parallel(blocks)
     sch.vectorize(j_vector)
@@ -85,3 +103,16 @@ def schedule(workload, config):
     sch.annotate(blocks, "pragma_unroll_explicit", 1)
     sch.decompose_reduction(z, k_panel)
     return sch
+
+
+def packs(workload, config):
+    """Whether a panel of Y is copied to a buffer of its own, where it lies in the order that register tiles read it.
+
+    A transposed one always is: its columns lie apart. Another is where it has too many rows at a distance that puts them into the
+    same lines of the cache, so that they throw each other out, and enough rows of X pass over it.
+    """
+    if workload.layout[1] == "T":
+        return True
+    distance = workload.m * 4
+    sharing = config["K"][1] * config["K"][2] * gcd(distance, CACHE_WAY) / CACHE_WAY
+    return sharing > ROWS_SHARING_LINES and config["X"][2] * config["X"][3] >= ROWS_USING_A_COPY
