@@ -29,7 +29,7 @@ replay: $(VENV)/installed
 # The kernels beside NumPy, and beside oneDNN through PyTorch where TORCH_PYTHON names an interpreter that has it; 40 minutes.
 operators: $(VENV)/installed
 	$(VENV)/bin/python benchmarks/operators.py mm1 bmm1 resnet18-c2 resnet18-c6 resnet18-c9 resnet18-c12 --target cpu \
-	    --searches OpEvo --metaschedule mm1 --check 0 --output runs/operators
+	    --searches OpEvo --metaschedule mm1 --check 0 --finalists 6 --rounds 5 --output runs/operators
 
 # Installs nothing: takes the virtual environment where there is one, else PYTHON as it is.
 gpu:

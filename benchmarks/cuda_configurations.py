@@ -9,6 +9,7 @@ shape of the same operator run in the tests' emulator and are compared with NumP
 
 import argparse
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -103,11 +104,13 @@ def main():
     args = parser.parse_args()
     cubins = args.count if args.cubins is None else min(args.cubins, args.count)
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # killed, it would leave its workers behind
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     release = version.partition("release ")[2].partition(",")[0]
     print(f"TVM {tvm.__version__}, CUDA {release}, {DEVICE.arch}; {args.count} legal configurations per operator, seed 0")
     print(f"{'operator':<14}{'lowered':>9}{'passed':>9}{'compiled':>12}{'wrong':>9}", flush=True)
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"))
+    try:
         for name in args.operators:
             workload, small = OPERATORS[name]
             start = time.perf_counter()
@@ -124,6 +127,8 @@ def main():
             lowered, passed, compiled = totals
             fractions = f"{f'{compiled}/{cubins}':>12}{f'{bad}/{args.emulated}':>9}"
             print(f"{name:<14}{lowered:>9}{passed:>9}{fractions}", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 if __name__ == "__main__":

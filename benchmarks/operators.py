@@ -33,7 +33,6 @@ from nni_tensor_tuners.workloads import BatchMatmul, Conv, Matmul, get_workload,
 
 # Short repeats: a GPU's kernels are timed by its own clock, and there are many of them.
 LIMITS = Limits(build_seconds=60, run_seconds=60, repeats=7, repeat_seconds=0.01, timing_seconds=1.0)
-FINALISTS = 2
 
 # CUDA cores per multiprocessor, by compute capability (CUDA C++ programming guide, arithmetic throughput of float32).
 CORES = {"7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128}
@@ -268,7 +267,8 @@ def main():
     parser.add_argument("--trials", type=int, default=100, help="of each search and seed (default: 100)")
     parser.add_argument("--seeds", type=int, default=1, help="(default: 1)")
     parser.add_argument("--seeds-of", nargs="*", default=[], metavar="WORKLOAD=N", help="other numbers of seeds, for some")
-    parser.add_argument("--rounds", type=int, default=3, help="times the best few are timed again (default: 3)")
+    parser.add_argument("--finalists", type=int, default=2, help="of each search, so many are timed again (default: 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="so many times (default: 3)")
     parser.add_argument("--check", type=int, default=2, help="configurations per template checked first (default: 2)")
     parser.add_argument("--landscape", nargs=2, metavar=("WORKLOAD", "N"), help="then record N random configurations")
     parser.add_argument(
@@ -316,8 +316,8 @@ def main():
                 timed.sort(key=lambda record: record["latency_ms"])
                 runs.setdefault(search, []).append(timed)
         for key, of_seeds in runs.items():
-            pooled = sorted((r for timed in of_seeds for r in timed[:FINALISTS]), key=lambda record: record["latency_ms"])
-            configs[key] = [record["config"] for record in pooled[:FINALISTS]]
+            pooled = sorted((r for timed in of_seeds for r in timed[: args.finalists]), key=lambda record: record["latency_ms"])
+            configs[key] = [record["config"] for record in pooled[: args.finalists]]
         if label in args.metaschedule:
             folder = Path("runs/metaschedule") / label
             metaschedule(label, args.trials, folder)
