@@ -142,11 +142,7 @@ class GaussianProcess:
 
     def mean(self, rows):
         """Posterior mean alone, of shape (m,)."""
-        return self.interpolate(rows, self._weights)
-
-    def interpolate(self, rows, weights):
-        """k(rows, rows of the process) times weights, of shape (m, anything): with `solve`'s, what these values say of rows."""
-        return (self._correlation(rows, self._rows, np.float32) @ weights.astype(np.float32)).astype(float)
+        return (self._correlation(rows, self._rows, np.float32) @ self._weights.astype(np.float32)).astype(float)
 
     def solve(self, values):
         """(k + noise I)^-1 times values of the rows, of shape (len(self), anything)."""

@@ -27,8 +27,8 @@ REFIT = 1.1
 SHORT_LIST = 256
 MIN_SUCCESS = 0.02
 # A model of what was measured elsewhere is trained on at most this many results, and believed like so many trials here.
-MAX_SOURCE, SOURCE_TRIALS = 500, 4.0
-# The constant beside the sources has this precision.
+MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
+# The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
 OFFSET_TRIALS = 10.0
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
@@ -227,19 +227,17 @@ class _Model:
     """A Gaussian process over points that is fitted again when it has grown by a tenth.
 
     ``sources`` are processes that have learned the same operator elsewhere. Their means m_s are its prior mean, b_0 + sum of
-    b_s m_s(x), with b_s ~ N(1, amplitude / SOURCE_TRIALS) integrated out (Rasmussen and Williams 2006, section 2.7): sources
-    count in full at the start, and as much as they explain later; less than nothing where they mislead. What they call bad is
-    uncertain as long as only what they call good has been tried. b_0 ~ N(0, amplitude / OFFSET_TRIALS) is there because scores
-    are 0 in the mean over the trials made here, and m_s over those made there: trials that follow a good source are all good.
+    b_s m_s(x), with b_s ~ N(1, 1 / SOURCE_TRIALS) estimated together with the scores (generalised least squares): sources count
+    in full at the start, and as much as they explain later; less than nothing where they mislead. b_0 ~ N(0, 1 / OFFSET_TRIALS)
+    is there because scores are 0 in the mean over the trials made here, and m_s over those made there: trials that follow a good
+    source are all good ones.
     """
 
     def __init__(self, encoder, kernel):
         self.process = GaussianProcess(encoder, kernel)
         self.sources = []
         self._encoder = encoder
-        self._share = np.zeros(0)  # posterior mean of b_s, and last b_0
-        self._covariance = np.zeros((0, 0))  # theirs, as a share of the amplitude
-        self._explained = np.zeros((0, 0))  # K^-1 M
+        self._share = np.zeros(0)  # b_s, and last b_0
         self._points = []  # those of the process's rows
         self._fit_at = 0
 
@@ -249,7 +247,7 @@ class _Model:
         if len(scores) >= self._fit_at:
             rows = self._encoder.rows(list(scores))
             means = self._means(rows)
-            self._weigh(means, measured, lambda values: values)
+            self._share = self._shares(means, measured, lambda values: values)
             self.process.fit(rows, measured - means @ self._share)
             self._points = []
             self._fit_at = max(len(scores) + 1, int(len(scores) * REFIT))
@@ -265,22 +263,16 @@ class _Model:
         targets = np.array([scores.get(point, np.nan) for point in self._points])
         if not self.sources:
             return self.process.explain(targets).max()
-        means, settled = self._means(self._encoder.rows(self._points)), self._share
-        self._weigh(means, np.nan_to_num(targets), self.process.solve)
-        if np.isnan(targets).any():  # with trials outstanding the shares stay as they were
-            self._share = settled
+        means = self._means(self._encoder.rows(self._points))
+        if not np.isnan(targets).any():  # with trials outstanding the shares stay as they were
+            self._share = self._shares(means, targets, self.process.solve)
         expected = means @ self._share
         return (self.process.explain(targets - expected) + expected).max()
 
     def predict(self, rows):
         """Posterior mean and standard deviation of scores, of shape (m,) each."""
         mean, deviation = self.process.predict(rows)
-        if not self.sources:
-            return mean, deviation
-        means = self._means(rows)
-        left = means - self.process.interpolate(rows, self._explained)
-        by_shares = self.process.amplitude * np.einsum("ij,jk,ik->i", left, self._covariance, left)
-        return mean + means @ self._share, np.sqrt(deviation**2 + by_shares)
+        return (mean + self._means(rows) @ self._share if self.sources else mean), deviation
 
     def from_elsewhere(self, rows):
         """What the sources alone say, of shape (m,)."""
@@ -291,15 +283,14 @@ class _Model:
         columns = [*(source.mean(rows) for source in self.sources), np.ones(len(rows))] if self.sources else []
         return np.array(columns).reshape(len(columns), len(rows)).T
 
-    def _weigh(self, means, scores, solve):
-        """b = C (M' K^-1 z + P b'), C = (M' K^-1 M + P)^-1, with b' = (1, ..., 1, 0) and P its precisions (equation 2.41 there)."""
+    def _shares(self, means, scores, solve):
+        """b, of shape (sources + 1,): (M' K^-1 M + P)^-1 (M' K^-1 z + P b'), with b' = (1, ..., 1, 0) and P its precisions."""
         if not self.sources:
-            return
+            return np.zeros(0)
         precision = np.array([SOURCE_TRIALS] * len(self.sources) + [OFFSET_TRIALS])
         expected = np.array([1.0] * len(self.sources) + [0.0])
-        self._explained = solve(means)
-        self._covariance = np.linalg.inv(means.T @ self._explained + np.diag(precision))
-        self._share = self._covariance @ (self._explained.T @ scores + precision * expected)
+        whitened = solve(means)
+        return np.linalg.solve(means.T @ whitened + np.diag(precision), whitened.T @ scores + precision * expected)
 
 
 def standard_scores(fitness):
