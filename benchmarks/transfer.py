@@ -2,8 +2,8 @@
 
 A source is what WalkGP with the same seed measured there. A misleading one has its order reversed. Printed: the
 fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
-trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With --all every
-ordered pair of recordings of one kernel, and after 60 trials by how much it is ahead of from scratch.
+trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With --all, for
+every ordered pair of recordings of one kernel, by how much transfer is ahead of from scratch.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from nni_tensor_tuners.landscape import load
-from nni_tensor_tuners.replay import replay
 from nni_tensor_tuners.search import create_search
 
 PAIRS = [
@@ -27,25 +26,28 @@ KERNELS = [
     [f"convolution_milo__{device}" for device in ("A4000", "MI250X", "W6600")],
 ]
 TRIALS = 100
+SHOWN = (5, 10, 20, 30, 40, 60, 100)
+COMPARED = (20, 40, 60, 100)
 
 
-def source_trials(recording, seed, trials):
-    """(configuration, fitness) of a search on the source."""
-    search = create_search("WalkGP", recording.space, seed=seed)
-    history = []
+def search(folder, name, seed, trials, history=()):
+    """(configuration, fraction of the optimum or None) of each trial of WalkGP, which is given ``history`` of elsewhere."""
+    (recording,) = load(Path(folder) / f"{name}.csv.gz")
+    walkgp = create_search("WalkGP", recording.space, seed=seed)
+    if history:
+        walkgp.transfer([history])
+    measured = []
     for _ in range(trials):
-        (config,) = search.ask(1)
-        history.append((config, recording.fitness[recording.space.point(config)]))
-        search.tell(*history[-1])
-    return history
+        (config,) = walkgp.ask(1)
+        fitness = recording.fitness[recording.space.point(config)]
+        walkgp.tell(config, fitness)
+        measured.append((config, fitness and fitness / recording.optimum))
+    return measured
 
 
-def run(folder, source, target, seed, trials_there):
-    """Best-so-far curves from scratch, with transfer, and misled."""
-    there, here = (load(Path(folder) / f"{name}.csv.gz")[0] for name in (source, target))
-    history = source_trials(there, seed, trials_there)
-    reversed_history = [(config, fitness and 1 / fitness) for config, fitness in history]
-    return [replay(here, "WalkGP", {}, seed, TRIALS, histories=h)["best"] for h in ([], [history], [reversed_history])]
+def best_so_far(measured):
+    """The curve of a search's first TRIALS trials."""
+    return np.maximum.accumulate([fraction or 0.0 for _, fraction in measured[:TRIALS]])
 
 
 def reaches(curve, level):
@@ -53,47 +55,57 @@ def reaches(curve, level):
     return next((trial for trial, best in enumerate(curve, 1) if best >= level), TRIALS + 1)
 
 
-def best_so_far(folder, seeds, trials_there, pairs):
-    """For each pair the curves from scratch, with transfer and misled: (source, target, array of shape (seeds, 3, TRIALS))."""
+def curves(folder, seeds, trials_there, pairs, labels):
+    """For each pair, label -> best so far, of shape (seeds, TRIALS): (source, target, that) as they are done."""
     with ProcessPoolExecutor() as pool:
-        jobs = {pair: [pool.submit(run, folder, *pair, seed, trials_there) for seed in range(seeds)] for pair in pairs}
-        for pair, runs in jobs.items():
-            yield *pair, np.array([job.result() for job in runs])
+        names = dict.fromkeys(name for pair in pairs for name in pair)
+        runs = list(itertools.product(names, range(seeds)))
+        scratch = {run: pool.submit(search, folder, *run, max(TRIALS, trials_there)) for run in runs}
+        jobs = {}
+        for source, target in pairs:
+            for seed in range(seeds):
+                history = scratch[source, seed].result()[:trials_there]
+                if "transfer" in labels:
+                    jobs[source, target, "transfer", seed] = pool.submit(search, folder, target, seed, TRIALS, history)
+                if "misled" in labels:
+                    turned = [(config, fraction and 1 / fraction) for config, fraction in history]
+                    jobs[source, target, "misled", seed] = pool.submit(search, folder, target, seed, TRIALS, turned)
+        for source, target in pairs:
+            runs_of = {"from scratch": [scratch[target, seed] for seed in range(seeds)]}
+            runs_of |= {label: [jobs[source, target, label, seed] for seed in range(seeds)] for label in labels}
+            yield source, target, {k: np.array([best_so_far(job.result()) for job in v]) for k, v in runs_of.items()}
 
 
 def show_pairs(found):
-    """A line for each pair, and the means."""
-    shown = (5, 10, 20, 30, 40, 60)
-    print(f"{'':<44}{'after':<13}" + "".join(f"{trial:7d}" for trial in shown) + "   ahead of from scratch after 60")
-    total = []
-    for source, target, curves in found:
-        total.append(curves.mean(axis=0))
-        ahead = curves[:, 1, 59] - curves[:, 0, 59]
-        error = ahead.std(ddof=1) / len(ahead) ** 0.5
+    """A line for each pair: the means with transfer, and the differences with the standard errors of the paired seeds."""
+    columns = "".join(f"{trial:6d}" for trial in SHOWN)
+    print(f"{'fraction of the optimum after':<44}{columns}{'ahead of from scratch after':>30}", end="")
+    print("".join(f"{trial:14d}" for trial in COMPARED)[7:])
+    total = {"from scratch": [], "transfer": []}
+    for source, target, runs in found:
+        for label in total:
+            total[label].append(runs[label].mean(axis=0))
         name = f"{source} -> {target.partition('__')[2]}"
-        print(
-            f"{name:<44}{'transfer':<13}"
-            + "".join(f"{total[-1][1][trial - 1]:7.3f}" for trial in shown)
-            + f"   {ahead.mean():+.3f}, standard error {error:.3f}",
-            flush=True,
-        )
-    for i, label in enumerate(("from scratch", "transfer", "misled")):
-        print(
-            f"{'all':<44}{label:<13}"
-            + "".join(f"{np.mean([curves[i][trial - 1] for curves in total]):7.3f}" for trial in shown)
-        )
+        print(f"{name:<44}" + "".join(f"{total['transfer'][-1][trial - 1]:6.3f}" for trial in SHOWN) + " " * 23, end="")
+        for trial in COMPARED:
+            ahead = runs["transfer"][:, trial - 1] - runs["from scratch"][:, trial - 1]
+            print(f" {ahead.mean():+.3f}+-{ahead.std(ddof=1) / len(ahead) ** 0.5:.3f}", end="")
+        print(flush=True)
+    for label, means in total.items():
+        print(f"{'all, ' + label:<44}" + "".join(f"{np.mean(means, axis=0)[trial - 1]:6.3f}" for trial in SHOWN))
 
 
 def show_levels(found, trials_there):
     """When transfer reaches what is reached from scratch."""
     for source, target, runs in found:
-        scratch, transfer, misled = curves = runs.mean(axis=0)
-        print(f"{source} -> {target}, {len(runs)} seeds, {trials_there} trials there")
-        for label, curve in zip(("from scratch", "transfer", "misled"), curves):
+        print(f"{source} -> {target}, {len(runs['transfer'])} seeds, {trials_there} trials there")
+        mean = {label: best.mean(axis=0) for label, best in runs.items()}
+        for label, curve in mean.items():
             print(f"  {label:<14}" + "".join(f"{curve[trial - 1]:8.3f}" for trial in (10, 20, 40, 100)))
-        print(f"  {scratch[-1]:.3f}, which 100 trials reach from scratch: trial {reaches(transfer, scratch[-1])} with transfer")
-        delay = reaches(misled, scratch[49]) - reaches(scratch, scratch[49])
-        print(f"  {scratch[49]:.3f}, which 50 trials reach from scratch: {delay:+d} trials when misled", flush=True)
+        last, half = mean["from scratch"][-1], mean["from scratch"][49]
+        print(f"  {last:.3f}, which 100 trials reach from scratch: trial {reaches(mean['transfer'], last)} with transfer")
+        delay = reaches(mean["misled"], half) - reaches(mean["from scratch"], half)
+        print(f"  {half:.3f}, which 50 trials reach from scratch: {delay:+d} trials when misled", flush=True)
 
 
 def main():
@@ -103,12 +115,13 @@ def main():
     parser.add_argument("trials_there", nargs="?", type=int, default=100, help="of the source (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="every ordered pair of recordings of one kernel, in a line each")
     args = parser.parse_args()
-    pairs = [pair for kernel in KERNELS for pair in itertools.permutations(kernel, 2)] if args.all else PAIRS
-    found = best_so_far(args.folder, args.seeds, args.trials_there, pairs)
+    if args.seeds < 2:
+        parser.error(f"seeds: expected at least 2, which a standard error takes, got {args.seeds}")
     if args.all:
-        show_pairs(found)
+        pairs = [pair for kernel in KERNELS for pair in itertools.permutations(kernel, 2)]
+        show_pairs(curves(args.folder, args.seeds, args.trials_there, pairs, ["transfer"]))
     else:
-        show_levels(found, args.trials_there)
+        show_levels(curves(args.folder, args.seeds, args.trials_there, PAIRS, ["transfer", "misled"]), args.trials_there)
 
 
 if __name__ == "__main__":
