@@ -18,7 +18,7 @@ from test_space import spaces
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.search.gaussian_process import GaussianProcess
 from nni_tensor_tuners.search.kernel import KERNELS, Axis, Encoder, parameter_axes
-from nni_tensor_tuners.search.walkgp import log_expected_improvement, standard_scores
+from nni_tensor_tuners.search.walkgp import ALONE_FROM, log_expected_improvement, standard_scores
 from nni_tensor_tuners.space import Choice, Discrete, Factor, Permutation
 
 SMALL_SPACE = {
@@ -376,6 +376,16 @@ def test_sources_are_a_prior_mean_with_unknown_coefficients():
     weights = np.linalg.solve(covariance[here, here] + process.noise * np.eye(12), scores - expected[here])
     wanted = expected[there] + covariance[there, here] @ weights
     assert model.predict(rows[there])[0] == pytest.approx(wanted, abs=1e-3)
+
+
+@pytest.mark.parametrize("told, alone", [(-1, False), (0, True), (1, False), (2, True)])
+def test_late_every_second_proposal_is_made_as_without_sources(told, alone):
+    guided, scratch = search_on(), search_on()
+    guided.transfer([elsewhere()])
+    for config in map(guided.space.config, random_points(guided.space, ALONE_FROM + told)):
+        for search in (guided, scratch):
+            search.tell(config, planted(config))
+    assert (guided.ask(1) == scratch.ask(1)) == alone
 
 
 def test_numbers_of_elsewhere_stand_for_the_nearest_and_other_elements_for_none():

@@ -30,6 +30,8 @@ MIN_SUCCESS = 0.02
 MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
 # The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
 OFFSET_TRIALS = 10.0
+# From so many trials on every second one is proposed as without sources: what they call bad would else never be tried.
+ALONE_FROM = 40
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -47,6 +49,9 @@ class WalkGP(Search):
     offspring of the best ones by crossover and q-random walks, and what hill climbing along the space's edges finds from the
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
+
+    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`); from ALONE_FROM trials on every second
+    proposal is made without it.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -90,6 +95,8 @@ class WalkGP(Search):
         self._neighbours = functools.lru_cache(256)(space.neighbouring_points)
         self._encoder = Encoder(space, divisibility)
         self._model = _Model(self._encoder, kernel)
+        self._alone = _Model(self._encoder, kernel)  # never has sources
+        self._asked = self._model  # the one of the two that makes this proposal
         self._success = _Model(self._encoder, kernel)
         self._incumbent = None  # the highest posterior mean, once there are two successes
         self._fails = False  # whether the model of success has anything to say
@@ -127,7 +134,9 @@ class WalkGP(Search):
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
-            self._incumbent = self._model.learn(dict(zip(fitness, scores.tolist())), pending)
+            alone = self._model.sources and len(self._seen) >= ALONE_FROM and len(self._seen) % 2 == 0
+            self._asked = self._alone if alone else self._model
+            self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
         return self._maximise(fitness) or self._random_unseen()
 
@@ -157,7 +166,7 @@ class WalkGP(Search):
         if self._incumbent is None:
             value = self._model.from_elsewhere(rows)
         else:
-            value = log_expected_improvement(*self._model.predict(rows), self._incumbent)
+            value = log_expected_improvement(*self._asked.predict(rows), self._incumbent)
         if not self._fails:
             return value
         best = np.argsort(-value, kind="stable")[:SHORT_LIST]  # the second term is never positive
