@@ -7,6 +7,7 @@ every ordered pair of recordings of one kernel, by how much transfer is ahead of
 """
 
 import argparse
+import functools
 import itertools
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -29,10 +30,12 @@ TRIALS = 100
 SHOWN = (5, 10, 20, 30, 40, 60, 100)
 COMPARED = (20, 40, 60, 100)
 
+recordings = functools.cache(load)  # each process reads a file once
+
 
 def search(folder, name, seed, trials, history=()):
     """(configuration, fraction of the optimum or None) of each trial of WalkGP, which is given ``history`` of elsewhere."""
-    (recording,) = load(Path(folder) / f"{name}.csv.gz")
+    (recording,) = recordings(Path(folder) / f"{name}.csv.gz")
     walkgp = create_search("WalkGP", recording.space, seed=seed)
     if history:
         walkgp.transfer([history])
