@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from conftest import wait_for
 from faulty_template import FAULTS
 
 from nni_tensor_tuners.device import GENERIC, Device, find_device
-from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference
+from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
 from nni_tensor_tuners.measure.timing import place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
@@ -121,6 +122,21 @@ def test_timing_warms_up_takes_the_median_and_repeats_what_was_disturbed():
     # One run, a tenth of a second to warm up, nine repeats, some more runs as long as something disturbs, nine repeats.
     assert asked == [(1, 1), (10, 1), (2, 9), (8, 1), (2, 9)]
     assert next(rounds) == ["one more round"]
+
+
+def test_on_a_machine_that_others_use_timing_ends_within_its_limit(monkeypatch):
+    """A run alone takes a microsecond, but in a series, between which others have the cores, four milliseconds each."""
+    now, slowness = 0.0, itertools.cycle([1.0, 1.0, 1.5])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+
+    def run(number, repeat):
+        nonlocal now
+        means = [1e-6 if number == 1 else 4e-3 * next(slowness) for _ in range(repeat)]
+        now += number * sum(means)
+        return means
+
+    result = time_repeatedly(run, Limits(run_seconds=3))
+    assert now < 3 and result["latency_ms"] == pytest.approx(4.0) and result["spread"] > 0.05
 
 
 def test_buffers_are_placed_alike():

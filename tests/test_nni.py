@@ -112,7 +112,7 @@ def test_every_fault_is_survived_and_coded(experiment):
         "kills_its_trial": 8,
     }
     space = {"fault": {"_type": "choice", "_value": list(faults)}}
-    command = "python3 faulty.py --target cpu --build-timeout 6 --run-timeout 3"
+    command = "python3 faulty.py --target cpu --build-timeout 10 --run-timeout 8"
     manager = experiment(command, space, code=TESTS / "trials", trials=50, concurrency=3)
     assert ended(manager) == "DONE"  # by itself: every configuration has been tried
     assert {record["config"]["fault"]: record["error_code"] for record in measured(manager)} == faults

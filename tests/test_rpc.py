@@ -176,12 +176,12 @@ def trial(*arguments):
 def test_trials_that_wait_for_the_same_server_take_turns(device):
     """And the wait, here one longer than the limit for running, counts as no part of running."""
     command = [sys.executable, str(SCRIPT), *"--n 16 --k 24 --m 32 --target cpu --rpc".split(), device.rpc, "--key", KEY]
-    limit = ["--run-timeout", "3", "--config", json.dumps(CONFIG)]
+    limit = ["--run-timeout", "6", "--config", json.dumps(CONFIG)]
     first = remote.connect(remote.wait_for_server(device.rpc, KEY), 60)
     trials = [subprocess.Popen([*command, *limit], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     wait_for(lambda: queued(device.rpc) == 2)
     with pytest.raises(subprocess.TimeoutExpired):
-        trials[0].wait(3.5)
+        trials[0].wait(6.5)
     assert [each.poll() for each in trials] == [None, None] and queued(device.rpc) == 2
     del first
     results = [json.loads(each.communicate(timeout=60)[0]) for each in trials]

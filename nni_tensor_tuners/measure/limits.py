@@ -24,7 +24,7 @@ class Limits:
     steady_spread
         Repeats whose interquartile range is more than this fraction of their median were disturbed, and are made again.
     rounds
-        How often at most; the round of lowest median counts.
+        How often at most, and only in the first quarter of ``run_seconds``; the round of lowest median counts.
     early_stop
         A kernel this many times slower than the best known one is timed by single runs only.
     """

@@ -2,6 +2,7 @@
 
 import math
 import mmap
+import time
 
 import numpy as np
 
@@ -26,8 +27,8 @@ def place(array):
 def time_repeatedly(run, limits, best_seconds=None):
     """Time a kernel that has run once already.
 
-    A cheap single run comes first: it sizes the warming up and the repeats, and a kernel ``limits.early_stop`` times slower than the best known
-    one (three runs in a row, unless it is slower by far) is not timed any further.
+    A cheap single run comes first: a kernel ``limits.early_stop`` times slower than the best known one (three runs in a row,
+    unless it is slower by far) is not timed any further. The warming up sizes the repeats.
 
     Parameters
     ----------
@@ -43,23 +44,29 @@ def time_repeatedly(run, limits, best_seconds=None):
     dict
         ``latency_ms`` (median over repeats), ``spread`` (their interquartile range / median), ``early_stopped``.
     """
+    start = time.perf_counter()
     (first,) = run(1, 1)
     slow = math.inf if best_seconds is None else limits.early_stop * best_seconds
     if slow < first < limits.early_stop * slow:  # it may have been disturbed; a kernel slower still needs no second look
         first = min(first, *run(1, 2))
     if first > slow:
         return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
-    # Cores that were idle, and a virtual machine's above all, take a tenth of a second to come up to speed.
-    if first < limits.warm_seconds:
-        first = min(first, *run(math.ceil(limits.warm_seconds / first), 1))
-    number = max(1, math.ceil(limits.repeat_seconds / first))
-    repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * first))))
+    # Cores that were idle, and a virtual machine's above all, take a tenth of a second to come up to speed. They are asked for
+    # more by and by: where others have the cores as well, microseconds of a kernel become milliseconds between two runs.
+    mean, number, warm = first, 1, first if first >= limits.warm_seconds else 0.0
+    while warm < limits.warm_seconds / 2:
+        number = min(math.ceil((limits.warm_seconds - warm) / mean), 100 * number)
+        (mean,) = run(number, 1)
+        warm += number * mean
+    number = max(1, math.ceil(limits.repeat_seconds / mean))
+    repeats = min(limits.repeats, max(1, int(limits.timing_seconds / (number * mean))))
     median, spread = math.inf, math.inf
     for attempt in range(limits.rounds):
+        if attempt:
+            run(number * 2 ** (attempt + 1), 1)  # whoever disturbs may be done by then, and the cores stay warm
         low, middle, high = np.percentile(run(number, repeats), [25, 50, 75])
         this_spread = float((high - low) / middle)
         median, spread = min((median, spread), (float(middle), this_spread))
-        if this_spread <= limits.steady_spread:
+        if this_spread <= limits.steady_spread or time.perf_counter() - start > limits.run_seconds / 4:
             break
-        run(number * 2 ** (attempt + 2), 1)  # whoever disturbs may be done by then, and the cores stay warm
     return {"latency_ms": median * 1e3, "spread": spread, "early_stopped": False}
