@@ -388,6 +388,23 @@ def test_late_every_second_proposal_is_made_as_without_sources(told, alone):
     assert (guided.ask(1) == scratch.ask(1)) == alone
 
 
+def test_late_every_fourth_proposal_is_beside_the_best():
+    """So that with a source, too, the best of a search is at least better than its neighbours."""
+    search = search_on()
+    search.transfer([elsewhere()])
+    best = max(map(search.space.config, random_points(search.space, ALONE_FROM + 1)), key=planted)
+    for config in map(search.space.config, random_points(search.space, ALONE_FROM + 1)):
+        search.tell(config, planted(config))
+    around = search.space.neighbours(best)
+    for trial in range(ALONE_FROM + 1, ALONE_FROM + 4 * len(around) + 2, 4):
+        unseen = [config for config in around if search.space.point(config) not in search.results]
+        proposed = search.ask(4)
+        assert (proposed[0] in unseen) == bool(unseen), trial
+        for config in proposed:
+            search.tell(config, None)
+    assert unseen == []
+
+
 def test_numbers_of_elsewhere_stand_for_the_nearest_and_other_elements_for_none():
     space = {"u": {"_type": "discrete", "_value": [16, 64, 256]}, "c": {"_type": "choice", "_value": ["a", "b"]}}
     search = search_on(space)

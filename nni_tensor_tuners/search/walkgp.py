@@ -30,7 +30,8 @@ MIN_SUCCESS = 0.02
 MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
 # The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
 OFFSET_TRIALS = 10.0
-# From so many trials on every second one is proposed as without sources: what they call bad would else never be tried.
+# From so many trials on every second one is proposed as without sources, and half of the others beside the best one: what sources
+# call bad would else never be tried, and once trials crowd where the sources point, models of these trials call it bad too.
 ALONE_FROM = 40
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
@@ -50,8 +51,8 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`); from ALONE_FROM trials on every second
-    proposal is made without it.
+    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). From ALONE_FROM trials on every second
+    proposal is made without it, and every fourth is a neighbour of the best configuration, as long as it has one that is unseen.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -131,14 +132,15 @@ class WalkGP(Search):
         blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
         if blind or (len(self._seen) < self.initial and not self._model.sources):
             return self._most_telling() or self._random_unseen()
+        late = self._model.sources and len(self._seen) >= ALONE_FROM
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
-            alone = self._model.sources and len(self._seen) >= ALONE_FROM and len(self._seen) % 2 == 0
-            self._asked = self._alone if alone else self._model
+            self._asked = self._alone if late and len(self._seen) % 2 == 0 else self._model
             self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
-        return self._maximise(fitness) or self._random_unseen()
+        beside = self._beside_best(fitness) if late and len(self._seen) % 4 == 1 else None
+        return beside or self._maximise(fitness) or self._random_unseen()
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
@@ -174,6 +176,12 @@ class WalkGP(Search):
         weighed = np.full(len(value), -np.inf)
         weighed[best] = value[best] + self.failure_weight * np.log(np.clip(success, MIN_SUCCESS, 1.0))
         return weighed
+
+    def _beside_best(self, fitness):
+        """The unseen neighbour of the best configuration with the highest acquisition, or None where there is none."""
+        best = max(fitness, key=fitness.get, default=None)
+        around = [point for point in self._neighbours(best) if point not in self._seen] if best else []
+        return around[int(np.argmax(self._acquisition(self._encoder.rows(around))))] if around else None
 
     def _maximise(self, fitness):
         """The unseen legal point with the highest acquisition that could be found, or None where none was found."""
