@@ -392,10 +392,10 @@ def test_late_every_fourth_proposal_is_beside_the_best():
     """So that with a source, too, the best of a search is at least better than its neighbours."""
     search = search_on()
     search.transfer([elsewhere()])
-    best = max(map(search.space.config, random_points(search.space, ALONE_FROM + 1)), key=planted)
-    for config in map(search.space.config, random_points(search.space, ALONE_FROM + 1)):
+    configs = list(map(search.space.config, random_points(search.space, ALONE_FROM + 1)))
+    for config in configs:
         search.tell(config, planted(config))
-    around = search.space.neighbours(best)
+    around = search.space.neighbours(max(configs, key=planted))
     for trial in range(ALONE_FROM + 1, ALONE_FROM + 4 * len(around) + 2, 4):
         unseen = [config for config in around if search.space.point(config) not in search.results]
         proposed = search.ask(4)
