@@ -30,10 +30,9 @@ MIN_SUCCESS = 0.02
 MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
 # The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
 OFFSET_TRIALS = 10.0
-# With sources, every fourth proposal is made as without them from so many trials on, another fourth beside the best one, and yet
-# another fourth as without them: what sources call bad would else never be tried, and once trials crowd where the sources point,
-# models of these trials call it bad too.
-ALONE_FROM, BESIDE_FROM, HALF_ALONE_FROM = 8, 16, 40
+# From so many trials on every second one is proposed as without sources, and half of the others beside the best one: what sources
+# call bad would else never be tried, and once trials crowd where the sources point, models of these trials call it bad too.
+ALONE_FROM = 40
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -52,9 +51,8 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). From ALONE_FROM trials on every fourth
-    proposal is made without it, from HALF_ALONE_FROM on every second, and from BESIDE_FROM on every fourth is a neighbour of the
-    best configuration, as long as it has one that is unseen.
+    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). From ALONE_FROM trials on every second
+    proposal is made without it, and every fourth is a neighbour of the best configuration, as long as it has one that is unseen.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -134,22 +132,15 @@ class WalkGP(Search):
         blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
         if blind or (len(self._seen) < self.initial and not self._model.sources):
             return self._most_telling() or self._random_unseen()
-        turn = self._turn()
+        late = self._model.sources and len(self._seen) >= ALONE_FROM
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
-            self._asked = self._alone if turn == "alone" else self._model
+            self._asked = self._alone if late and len(self._seen) % 2 == 0 else self._model
             self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
-        beside = self._beside_best(fitness) if turn == "beside" else None
+        beside = self._beside_best(fitness) if late and len(self._seen) % 4 == 1 else None
         return beside or self._maximise(fitness) or self._random_unseen()
-
-    def _turn(self):
-        """How the next configuration is proposed: "alone" (as without sources), "beside" (the best one) or "" (as it is best)."""
-        seen = len(self._seen)
-        turns = {0: ("alone", ALONE_FROM), 1: ("beside", BESIDE_FROM), 2: ("alone", HALF_ALONE_FROM)}
-        turn, first = turns.get(seen % 4, ("", 0))
-        return turn if self._model.sources and seen >= first else ""
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
