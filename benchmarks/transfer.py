@@ -62,11 +62,11 @@ def curves(folder, seeds, trials_there, pairs, labels):
     """For each pair, label -> best so far, of shape (seeds, TRIALS): (source, target, that) as they are done."""
     with ProcessPoolExecutor() as pool:
         names = dict.fromkeys(name for pair in pairs for name in pair)
-        runs = list(itertools.product(names, range(seeds)))
+        runs = list(itertools.product(names, seeds))
         scratch = {run: pool.submit(search, folder, *run, max(TRIALS, trials_there)) for run in runs}
         jobs = {}
         for source, target in pairs:
-            for seed in range(seeds):
+            for seed in seeds:
                 history = scratch[source, seed].result()[:trials_there]
                 if "transfer" in labels:
                     jobs[source, target, "transfer", seed] = pool.submit(search, folder, target, seed, TRIALS, history)
@@ -74,8 +74,8 @@ def curves(folder, seeds, trials_there, pairs, labels):
                     turned = [(config, fraction and 1 / fraction) for config, fraction in history]
                     jobs[source, target, "misled", seed] = pool.submit(search, folder, target, seed, TRIALS, turned)
         for source, target in pairs:
-            runs_of = {"from scratch": [scratch[target, seed] for seed in range(seeds)]}
-            runs_of |= {label: [jobs[source, target, label, seed] for seed in range(seeds)] for label in labels}
+            runs_of = {"from scratch": [scratch[target, seed] for seed in seeds]}
+            runs_of |= {label: [jobs[source, target, label, seed] for seed in seeds] for label in labels}
             yield source, target, {k: np.array([best_so_far(job.result()) for job in v]) for k, v in runs_of.items()}
 
 
@@ -117,14 +117,23 @@ def main():
     parser.add_argument("seeds", nargs="?", type=int, default=20)
     parser.add_argument("trials_there", nargs="?", type=int, default=100, help="of the source (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="every ordered pair of recordings of one kernel, in a line each")
+    parser.add_argument(
+        "--pairs", nargs="+", metavar="SOURCE:TARGET", help="these pairs, like gemm4096__V100:gemm4096__K20, likewise"
+    )
+    parser.add_argument("--first-seed", type=int, default=0, help="seeds from this one on (default: %(default)s)")
     args = parser.parse_args()
     if args.seeds < 2:
         parser.error(f"seeds: expected at least 2, which a standard error takes, got {args.seeds}")
-    if args.all:
-        pairs = [pair for kernel in KERNELS for pair in itertools.permutations(kernel, 2)]
-        show_pairs(curves(args.folder, args.seeds, args.trials_there, pairs, ["transfer"]))
+    every = [pair for kernel in KERNELS for pair in itertools.permutations(kernel, 2)]
+    asked = [tuple(pair.split(":")) for pair in args.pairs or []]
+    for pair in asked:
+        if pair not in every:
+            parser.error(f"--pairs: expected two recordings of one kernel, like {':'.join(every[0])}, got {':'.join(pair)}")
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    if args.all or asked:
+        show_pairs(curves(args.folder, seeds, args.trials_there, asked or every, ["transfer"]))
     else:
-        show_levels(curves(args.folder, args.seeds, args.trials_there, PAIRS, ["transfer", "misled"]), args.trials_there)
+        show_levels(curves(args.folder, seeds, args.trials_there, PAIRS, ["transfer", "misled"]), args.trials_there)
 
 
 if __name__ == "__main__":
