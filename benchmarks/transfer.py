@@ -116,8 +116,9 @@ def main():
     parser.add_argument("folder", help="of the recorded landscapes")
     parser.add_argument("seeds", nargs="?", type=int, default=20)
     parser.add_argument("trials_there", nargs="?", type=int, default=100, help="of the source (default: %(default)s)")
-    parser.add_argument("--all", action="store_true", help="every ordered pair of recordings of one kernel, in a line each")
-    parser.add_argument(
+    lines = parser.add_mutually_exclusive_group()
+    lines.add_argument("--all", action="store_true", help="every ordered pair of recordings of one kernel, in a line each")
+    lines.add_argument(
         "--pairs", nargs="+", metavar="SOURCE:TARGET", help="these pairs, like gemm4096__V100:gemm4096__K20, likewise"
     )
     parser.add_argument("--first-seed", type=int, default=0, help="seeds from this one on (default: %(default)s)")
