@@ -18,7 +18,7 @@ from test_space import spaces
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.search.gaussian_process import GaussianProcess
 from nni_tensor_tuners.search.kernel import KERNELS, Axis, Encoder, parameter_axes
-from nni_tensor_tuners.search.walkgp import ALONE_FROM, log_expected_improvement, standard_scores
+from nni_tensor_tuners.search.walkgp import LATE, log_expected_improvement, standard_scores
 from nni_tensor_tuners.space import Choice, Discrete, Factor, Permutation
 
 SMALL_SPACE = {
@@ -363,26 +363,31 @@ def test_sources_are_a_prior_mean_with_unknown_coefficients():
     """z ~ N(M b, K) with b ~ N(b', 1/P) is z ~ N(M b', K + M M' / P): the same predictions without estimating b."""
     search, records = search_on(), elsewhere()
     search.transfer([records[:75], records[75:]])
-    for config in search.ask(12):
+    for config in search.ask(13):
         search.tell(config, planted(config))
-    search.ask(1)  # learns from the twelve
+    search.ask(1)  # learns from the thirteen, with the sources
     model, process = search._model, search._model.process
     rows = search._encoder.rows([*search.results, *random_points(search.space, 50)])
-    columns = np.array([*(source.mean(rows) for source in model.sources), np.ones(len(rows))]).T
+    means = [source.mean(rows) for source in model.sources]
+    columns = np.array([*(np.minimum(m, 0) + np.maximum(m, 0) / 2 for m in means), np.ones(len(rows))]).T
     covariance = process._correlation(rows, rows, float) + columns @ np.diag([1 / 2, 1 / 2, 1 / 10]) @ columns.T
     expected = columns @ [1, 1, 0]
-    here, there = slice(0, 12), slice(12, None)
+    here, there = slice(0, 13), slice(13, None)
     scores = standard_scores(np.array(list(search.results.values())))
-    weights = np.linalg.solve(covariance[here, here] + process.noise * np.eye(12), scores - expected[here])
+    weights = np.linalg.solve(covariance[here, here] + process.noise * np.eye(13), scores - expected[here])
     wanted = expected[there] + covariance[there, here] @ weights
     assert model.predict(rows[there])[0] == pytest.approx(wanted, abs=1e-3)
 
 
-@pytest.mark.parametrize("told, alone", [(-1, False), (0, True), (1, False), (2, True)])
-def test_late_every_second_proposal_is_made_as_without_sources(told, alone):
+SOME_ALONE = {1: True, 2: False, 4: False, 8: False, 11: False, 12: True, 13: False, 14: False, 16: True, 38: False}
+LATE_ALONE = {LATE - 1: False, LATE: True, LATE + 1: False, LATE + 2: True}
+
+
+@pytest.mark.parametrize("told, alone", [*SOME_ALONE.items(), *LATE_ALONE.items()])
+def test_the_second_proposal_later_some_and_then_half_of_them_are_made_as_without_sources(told, alone):
     guided, scratch = search_on(), search_on()
     guided.transfer([elsewhere()])
-    for config in map(guided.space.config, random_points(guided.space, ALONE_FROM + told)):
+    for config in map(guided.space.config, random_points(guided.space, told)):
         for search in (guided, scratch):
             search.tell(config, planted(config))
     assert (guided.ask(1) == scratch.ask(1)) == alone
@@ -392,11 +397,11 @@ def test_late_every_fourth_proposal_is_beside_the_best():
     """So that with a source, too, the best of a search is at least better than its neighbours."""
     search = search_on()
     search.transfer([elsewhere()])
-    configs = list(map(search.space.config, random_points(search.space, ALONE_FROM + 1)))
+    configs = list(map(search.space.config, random_points(search.space, LATE + 1)))
     for config in configs:
         search.tell(config, planted(config))
     around = search.space.neighbours(max(configs, key=planted))
-    for trial in range(ALONE_FROM + 1, ALONE_FROM + 4 * len(around) + 2, 4):
+    for trial in range(LATE + 1, LATE + 4 * len(around) + 2, 4):
         unseen = [config for config in around if search.space.point(config) not in search.results]
         proposed = search.ask(4)
         assert (proposed[0] in unseen) == bool(unseen), trial

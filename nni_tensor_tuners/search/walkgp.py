@@ -30,9 +30,14 @@ MIN_SUCCESS = 0.02
 MAX_SOURCE, SOURCE_TRIALS = 500, 2.0
 # The constant beside the sources has this precision. With 1, good sources pay sooner and bad ones cost more.
 OFFSET_TRIALS = 10.0
-# From so many trials on every second one is proposed as without sources, and half of the others beside the best one: what sources
-# call bad would else never be tried, and once trials crowd where the sources point, models of these trials call it bad too.
-ALONE_FROM = 40
+# What is bad elsewhere is bad here, but what is best there seldom is: over its mean a source's score counts this much.
+ABOVE_MEAN = 0.5
+# With sources, the trial after so many is chosen for what it tells: good ones alone do not say how far they are from the others.
+TELLING = 1
+# From so many trials on every fourth is proposed as without sources, and from so many every second, and half of the others beside
+# the best one: what sources call bad would else never be tried, and once trials crowd where the sources point, models of these
+# trials call it bad too.
+ALONE_FROM, LATE = 12, 40
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -51,8 +56,9 @@ class WalkGP(Search):
     best of these. Configurations asked and not told yet count as measured with what is predicted for them, so that a batch
     is no set of near-copies.
 
-    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). From ALONE_FROM trials on every second
-    proposal is made without it, and every fourth is a neighbour of the best configuration, as long as it has one that is unseen.
+    What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). The second trial is then chosen as the
+    first ones are without it. From ALONE_FROM trials on every fourth proposal is made without it; from LATE trials on every second
+    is, and every fourth is a neighbour of the best configuration, as long as it has one that is unseen.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -129,17 +135,19 @@ class WalkGP(Search):
     def _propose_by_model(self):
         fitness = {point: value for point, value in self.results.items() if value is not None}
         failed = len(self.results) - len(fitness)
-        blind = not (self._model.sources or (failed and self.failure_weight)) and len(fitness) < 2
-        if blind or (len(self._seen) < self.initial and not self._model.sources):
+        trial, sources = len(self._seen), self._model.sources
+        blind = not (sources or (failed and self.failure_weight)) and len(fitness) < 2
+        if blind or (trial == TELLING if sources else trial < self.initial):
             return self._most_telling() or self._random_unseen()
-        late = self._model.sources and len(self._seen) >= ALONE_FROM
+        late = sources and trial >= LATE
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
-            self._asked = self._alone if late and len(self._seen) % 2 == 0 else self._model
+            alone = sources and trial >= ALONE_FROM and trial % (2 if late else 4) == 0
+            self._asked = self._alone if alone else self._model
             self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
-        beside = self._beside_best(fitness) if late and len(self._seen) % 4 == 1 else None
+        beside = self._beside_best(fitness) if late and trial % 4 == 1 else None
         return beside or self._maximise(fitness) or self._random_unseen()
 
     def _most_telling(self):
@@ -243,11 +251,11 @@ class WalkGP(Search):
 class _Model:
     """A Gaussian process over points that is fitted again when it has grown by a tenth.
 
-    ``sources`` are processes that have learned the same operator elsewhere. Their means m_s are its prior mean, b_0 + sum of
-    b_s m_s(x), with b_s ~ N(1, 1 / SOURCE_TRIALS) estimated together with the scores (generalised least squares): sources count
-    in full at the start, and as much as they explain later; less than nothing where they mislead. b_0 ~ N(0, 1 / OFFSET_TRIALS)
-    is there because scores are 0 in the mean over the trials made here, and m_s over those made there: trials that follow a good
-    source are all good ones.
+    ``sources`` are processes that have learned the same operator elsewhere. Their means m_s, where positive times ABOVE_MEAN, are
+    its prior mean, b_0 + sum of b_s m_s(x), with b_s ~ N(1, 1 / SOURCE_TRIALS) estimated together with the scores (generalised
+    least squares): sources count in full at the start, and as much as they explain later; less than nothing where they mislead.
+    b_0 ~ N(0, 1 / OFFSET_TRIALS) is there because scores are 0 in the mean over the trials made here, and m_s over those made
+    there: trials that follow a good source are all good ones.
     """
 
     def __init__(self, encoder, kernel):
@@ -293,12 +301,14 @@ class _Model:
 
     def from_elsewhere(self, rows):
         """What the sources alone say, of shape (m,)."""
-        return self._means(rows)[:, :-1].sum(axis=1)
+        return sum((source.mean(rows) for source in self.sources), np.zeros(len(rows)))
 
     def _means(self, rows):
-        """What the sources say, and a one; of shape (m, sources + 1), or (m, 0) without sources."""
-        columns = [*(source.mean(rows) for source in self.sources), np.ones(len(rows))] if self.sources else []
-        return np.array(columns).reshape(len(columns), len(rows)).T
+        """The terms of the prior mean, of shape (m, sources + 1): the sources', and a one; (m, 0) without sources."""
+        if not self.sources:
+            return np.zeros((len(rows), 0))
+        means = np.array([source.mean(rows) for source in self.sources]).T
+        return np.column_stack([np.where(means > 0, ABOVE_MEAN * means, means), np.ones(len(rows))])
 
     def _shares(self, means, scores, solve):
         """b, of shape (sources + 1,): (M' K^-1 M + P)^-1 (M' K^-1 z + P b'), with b' = (1, ..., 1, 0) and P its precisions."""
