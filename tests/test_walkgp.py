@@ -18,7 +18,7 @@ from test_space import spaces
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.search.gaussian_process import GaussianProcess
 from nni_tensor_tuners.search.kernel import KERNELS, Axis, Encoder, parameter_axes
-from nni_tensor_tuners.search.walkgp import LATE, log_expected_improvement, standard_scores
+from nni_tensor_tuners.search.walkgp import ALONE_FROM, LATE, log_expected_improvement, standard_scores
 from nni_tensor_tuners.space import Choice, Discrete, Factor, Permutation
 
 SMALL_SPACE = {
@@ -391,6 +391,21 @@ def test_the_second_proposal_later_some_and_then_half_of_them_are_made_as_withou
         for search in (guided, scratch):
             search.tell(config, planted(config))
     assert (guided.ask(1) == scratch.ask(1)) == alone
+
+
+@pytest.mark.parametrize("power, alone", [(1, []), (-1, [ALONE_FROM + 2])])
+def test_sources_that_mislead_are_soon_left_out_of_every_second_proposal(power, alone):
+    search = search_on()
+    search.transfer([[(config, fitness**power) for config, fitness in elsewhere()]])
+    for config in map(search.space.config, random_points(search.space, ALONE_FROM + 1)):
+        search.tell(config, planted(config))
+    left_out = []
+    for trial in (ALONE_FROM + 1, ALONE_FROM + 2, ALONE_FROM + 3):
+        (config,) = search.ask(1)
+        if search._asked is search._alone:
+            left_out.append(trial)
+        search.tell(config, planted(config))
+    assert left_out == alone
 
 
 def test_late_every_fourth_proposal_is_beside_the_best():

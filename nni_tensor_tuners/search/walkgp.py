@@ -34,10 +34,10 @@ OFFSET_TRIALS = 10.0
 ABOVE_MEAN = 0.5
 # With sources, the trial after so many is chosen for what it tells: good ones alone do not say how far they are from the others.
 TELLING = 1
-# From so many trials on every fourth is proposed as without sources, and from so many every second, and half of the others beside
-# the best one: what sources call bad would else never be tried, and once trials crowd where the sources point, models of these
-# trials call it bad too.
-ALONE_FROM, LATE = 12, 40
+# From so many trials on every fourth is proposed as without sources, or every second while they explain less than this share of
+# what they were believed to; from so many every second, and half of the others beside the best one: what sources call bad would
+# else never be tried, and once trials crowd where the sources point, models of these trials call it bad too.
+ALONE_FROM, DOUBTED, LATE = 12, 0.75, 40
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -57,8 +57,9 @@ class WalkGP(Search):
     is no set of near-copies.
 
     What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). The second trial is then chosen as the
-    first ones are without it. From ALONE_FROM trials on every fourth proposal is made without it; from LATE trials on every second
-    is, and every fourth is a neighbour of the best configuration, as long as it has one that is unseen.
+    first ones are without it. From ALONE_FROM trials on every fourth proposal is made without it, every second where it explains
+    little; from LATE trials on every second, and every fourth is a neighbour of the best configuration, as long as it has one that
+    is unseen.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -143,7 +144,7 @@ class WalkGP(Search):
         if len(fitness) >= 2:
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
-            alone = sources and trial >= ALONE_FROM and trial % (2 if late else 4) == 0
+            alone = sources and trial >= ALONE_FROM and trial % (2 if late or self._model.doubted else 4) == 0
             self._asked = self._alone if alone else self._model
             self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
@@ -298,6 +299,11 @@ class _Model:
         """Posterior mean and standard deviation of scores, of shape (m,) each."""
         mean, deviation = self.process.predict(rows)
         return (mean + self._means(rows) @ self._share if self.sources else mean), deviation
+
+    @property
+    def doubted(self):
+        """Whether the sources' factors b_s, 1 before anything is learned, have fallen below DOUBTED together."""
+        return len(self._share) > 0 and self._share[:-1].sum() < DOUBTED
 
     def from_elsewhere(self, rows):
         """What the sources alone say, of shape (m,)."""
