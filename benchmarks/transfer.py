@@ -1,6 +1,6 @@
 """What WalkGP gains from another device's records, and what records that mislead cost it.
 
-A source is what WalkGP with the same seed measured there. A misleading one has its order reversed. Printed: the
+A source is what WalkGP with the same seed measured there, or all that is recorded there. A misleading one has its order reversed. Printed: the
 fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
 trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With --all, for
 every ordered pair of recordings of one kernel, by how much transfer is ahead of from scratch.
@@ -33,12 +33,12 @@ COMPARED = (20, 40, 60, 100)
 recordings = functools.cache(load)  # each process reads a file once
 
 
-def search(folder, name, seed, trials, history=()):
+def search(folder, name, seed, trials, history=(), misleading=False):
     """(configuration, fraction of the optimum or None) of each trial of WalkGP, which is given ``history`` of elsewhere."""
     (recording,) = recordings(Path(folder) / f"{name}.csv.gz")
     walkgp = create_search("WalkGP", recording.space, seed=seed)
     if history:
-        walkgp.transfer([history])
+        walkgp.transfer([[(config, fraction and 1 / fraction) for config, fraction in history] if misleading else history])
     measured = []
     for _ in range(trials):
         (config,) = walkgp.ask(1)
@@ -46,6 +46,14 @@ def search(folder, name, seed, trials, history=()):
         walkgp.tell(config, fitness)
         measured.append((config, fitness and fitness / recording.optimum))
     return measured
+
+
+@functools.cache
+def whole(folder, name):
+    """What `search` returns, of every configuration of a recording."""
+    (recording,) = recordings(Path(folder) / f"{name}.csv.gz")
+    space, optimum = recording.space, recording.optimum
+    return [(space.config(point), fitness and fitness / optimum) for point, fitness in recording.fitness.items()]
 
 
 def best_so_far(measured):
@@ -63,16 +71,14 @@ def curves(folder, seeds, trials_there, pairs, labels):
     with ProcessPoolExecutor() as pool:
         names = dict.fromkeys(name for pair in pairs for name in pair)
         runs = list(itertools.product(names, seeds))
-        scratch = {run: pool.submit(search, folder, *run, max(TRIALS, trials_there)) for run in runs}
+        scratch = {run: pool.submit(search, folder, *run, max(TRIALS, trials_there or 0)) for run in runs}
         jobs = {}
         for source, target in pairs:
             for seed in seeds:
-                history = scratch[source, seed].result()[:trials_there]
-                if "transfer" in labels:
-                    jobs[source, target, "transfer", seed] = pool.submit(search, folder, target, seed, TRIALS, history)
-                if "misled" in labels:
-                    turned = [(config, fraction and 1 / fraction) for config, fraction in history]
-                    jobs[source, target, "misled", seed] = pool.submit(search, folder, target, seed, TRIALS, turned)
+                history = scratch[source, seed].result()[:trials_there] if trials_there else whole(folder, source)
+                for label in labels:
+                    given = (folder, target, seed, TRIALS, history, label == "misled")
+                    jobs[source, target, label, seed] = pool.submit(search, *given)
         for source, target in pairs:
             runs_of = {"from scratch": [scratch[target, seed] for seed in seeds]}
             runs_of |= {label: [jobs[source, target, label, seed] for seed in seeds] for label in labels}
@@ -101,7 +107,7 @@ def show_pairs(found):
 def show_levels(found, trials_there):
     """When transfer reaches what is reached from scratch."""
     for source, target, runs in found:
-        print(f"{source} -> {target}, {len(runs['transfer'])} seeds, {trials_there} trials there")
+        print(f"{source} -> {target}, {len(runs['transfer'])} seeds, {trials_there or 'all'} trials there")
         mean = {label: best.mean(axis=0) for label, best in runs.items()}
         for label, curve in mean.items():
             print(f"  {label:<14}" + "".join(f"{curve[trial - 1]:8.3f}" for trial in (10, 20, 40, 100)))
@@ -111,11 +117,26 @@ def show_levels(found, trials_there):
         print(f"  {half:.3f}, which 50 trials reach from scratch: {delay:+d} trials when misled", flush=True)
 
 
+def trials_or_all(text):
+    """The number of trials of a source that is given on the command line; None for all."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 2, or all, got {text}")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", help="of the recorded landscapes")
     parser.add_argument("seeds", nargs="?", type=int, default=20)
-    parser.add_argument("trials_there", nargs="?", type=int, default=100, help="of the source (default: %(default)s)")
+    parser.add_argument(
+        "trials_there",
+        nargs="?",
+        type=trials_or_all,
+        default=100,
+        help="of the source, or all: its whole recording (default: %(default)s)",
+    )
     lines = parser.add_mutually_exclusive_group()
     lines.add_argument("--all", action="store_true", help="every ordered pair of recordings of one kernel, in a line each")
     lines.add_argument(
