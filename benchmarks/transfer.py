@@ -1,7 +1,7 @@
 """What WalkGP gains from another device's records, and what records that mislead cost it.
 
-A source is what WalkGP with the same seed measured there, or all that is recorded there. A misleading one has its order reversed. Printed: the
-fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
+A source is what WalkGP with the same seed measured there, or all that is recorded there. A misleading one has its order reversed.
+Printed: the fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
 trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With --all, for
 every ordered pair of recordings of one kernel, by how much transfer is ahead of from scratch.
 """
