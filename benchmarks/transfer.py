@@ -1,9 +1,9 @@
 """What WalkGP gains from another device's records, and what records that mislead cost it.
 
 A source is what WalkGP with the same seed measured there, or all that is recorded there. A misleading one has its order reversed.
-Printed: the fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds, what 100
-trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With --all, for
-every ordered pair of recordings of one kernel, by how much transfer is ahead of from scratch.
+Printed: the fraction of the optimum after 10, 20, 40, 100 trials; and when a run with transfer reaches, in the mean over the seeds,
+what 100 trials reach without; for the misleading one, how many trials later it is than without at what those reach in 50. With
+--all, for every ordered pair of recordings of one kernel, by how much transfer is ahead of from scratch.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def reaches(curve, level):
 def curves(folder, seeds, trials_there, pairs, labels):
     """For each pair, label -> best so far, of shape (seeds, TRIALS): (source, target, that) as they are done."""
     with ProcessPoolExecutor() as pool:
-        names = dict.fromkeys(name for pair in pairs for name in pair)
+        names = dict.fromkeys(name for pair in pairs for name in (pair if trials_there else pair[1:]))
         runs = list(itertools.product(names, seeds))
         scratch = {run: pool.submit(search, folder, *run, max(TRIALS, trials_there or 0)) for run in runs}
         jobs = {}
