@@ -121,23 +121,25 @@ def test_huge_parameters_have_no_huge_tables():
 # The Gaussian process.
 
 
-def fitted(seed=0, count=40):
+def fitted(seed=0, count=40, shortened=0.0):
     space = SearchSpace.from_json(MM1)
     encoder = Encoder(space)
     points = random_points(space, count, seed)
     rows = encoder.rows(points)
     scores = standard_scores(np.array([planted(space.config(point)) for point in points]))
-    process = GaussianProcess(encoder)
+    process = GaussianProcess(encoder, shortened=shortened)
     process.fit(rows, scores)
     return process, rows, scores
 
 
-def test_the_posterior_is_the_textbook_s_and_grows_row_by_row():
-    process, rows, scores = fitted()
+@pytest.mark.parametrize("shortened", [0.0, 0.7])
+def test_the_posterior_is_the_textbook_s_and_grows_row_by_row(shortened):
+    process, rows, scores = fitted(shortened=shortened)
     for row in rows[:30]:
         process.append(row[None])
     process.explain(scores[:30])
-    table = process.encoder.log_table(process._theta[:-1], process.kernel)
+    lengths = fitted()[0]._theta[:-1] - shortened  # they are fitted as they are without
+    table = process.encoder.log_table(lengths, process.kernel)
 
     def k(a, b):
         return np.exp(a.astype(float) @ table @ b.T.astype(float))
@@ -380,17 +382,29 @@ def test_sources_are_a_prior_mean_with_unknown_coefficients():
 
 
 SOME_ALONE = {1: True, 2: False, 4: False, 8: False, 11: False, 12: True, 13: False, 14: False, 16: True, 38: False}
-LATE_ALONE = {LATE - 1: False, LATE: True, LATE + 1: False, LATE + 2: True}
+LATE_ALONE = {LATE - 1: False, LATE: True, LATE + 1: False, LATE + 3: False, LATE + 4: True}
 
 
 @pytest.mark.parametrize("told, alone", [*SOME_ALONE.items(), *LATE_ALONE.items()])
-def test_the_second_proposal_later_some_and_then_half_of_them_are_made_as_without_sources(told, alone):
+def test_the_second_proposal_later_some_and_then_every_fourth_are_made_as_without_sources(told, alone):
     guided, scratch = search_on(), search_on()
     guided.transfer([elsewhere()])
     for config in map(guided.space.config, random_points(guided.space, told)):
         for search in (guided, scratch):
             search.tell(config, planted(config))
     assert (guided.ask(1) == scratch.ask(1)) == alone
+
+
+def test_late_every_fourth_proposal_is_made_without_sources_and_with_shorter_lengths():
+    """So it is the same whatever the source says, but not that of a search from scratch."""
+    searches = [search_on() for _ in range(3)]
+    for search, power in zip(searches, (1, -1)):
+        search.transfer([[(config, fitness**power) for config, fitness in elsewhere()]])
+    for config in map(searches[0].space.config, random_points(searches[0].space, LATE + 2)):
+        for search in searches:
+            search.tell(config, planted(config))
+    good, bad, scratch = (search.ask(1) for search in searches)
+    assert good == bad != scratch
 
 
 @pytest.mark.parametrize("power, alone", [(1, []), (-1, [ALONE_FROM + 2])])

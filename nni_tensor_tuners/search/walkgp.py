@@ -36,8 +36,11 @@ ABOVE_MEAN = 0.5
 TELLING = 1
 # From so many trials on every fourth is proposed as without sources, or every second while they explain less than this share of
 # what they were believed to; from so many every second, and half of the others beside the best one: what sources call bad would
-# else never be tried, and once trials crowd where the sources point, models of these trials call it bad too.
+# else never be tried.
 ALONE_FROM, DOUBTED, LATE = 12, 0.75, 40
+# Once trials crowd where the sources point, models of these trials are as sure that what is far from there is bad, and often
+# wrong: half of the late ones without sources are made with log lengths shorter by this.
+SHORTENED = 0.7
 # Box-Cox powers to choose from.
 POWERS = (0, 1, 2, 3)
 
@@ -58,8 +61,8 @@ class WalkGP(Search):
 
     What was measured elsewhere (`transfer`) is the prior mean of the scores (see `_Model`). The second trial is then chosen as the
     first ones are without it. From ALONE_FROM trials on every fourth proposal is made without it, every second where it explains
-    little; from LATE trials on every second, and every fourth is a neighbour of the best configuration, as long as it has one that
-    is unseen.
+    little. From LATE trials on every second is, half of these with shorter correlation lengths, and every fourth is a neighbour of
+    the best configuration, as long as it has one that is unseen.
 
     Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
     at most 256 results each time n has grown by a tenth. `make bench` prints the milliseconds. When trials cost less than
@@ -104,7 +107,8 @@ class WalkGP(Search):
         self._encoder = Encoder(space, divisibility)
         self._model = _Model(self._encoder, kernel)
         self._alone = _Model(self._encoder, kernel)  # never has sources
-        self._asked = self._model  # the one of the two that makes this proposal
+        self._shorter = _Model(self._encoder, kernel, SHORTENED)  # neither
+        self._asked = self._model  # the one of the three that makes this proposal
         self._success = _Model(self._encoder, kernel)
         self._incumbent = None  # the highest posterior mean, once there are two successes
         self._fails = False  # whether the model of success has anything to say
@@ -145,7 +149,9 @@ class WalkGP(Search):
             pending = sorted(point for point in self._seen if point not in self.results)
             scores = standard_scores(np.array(list(fitness.values())))
             alone = sources and trial >= ALONE_FROM and trial % (2 if late or self._model.doubted else 4) == 0
-            self._asked = self._alone if alone else self._model
+            self._asked = self._model
+            if alone:
+                self._asked = self._shorter if late and trial % 4 == 2 else self._alone
             self._incumbent = self._asked.learn(dict(zip(fitness, scores.tolist())), pending)
         self._learn_failures()
         beside = self._beside_best(fitness) if late and trial % 4 == 1 else None
@@ -259,8 +265,8 @@ class _Model:
     there: trials that follow a good source are all good ones.
     """
 
-    def __init__(self, encoder, kernel):
-        self.process = GaussianProcess(encoder, kernel)
+    def __init__(self, encoder, kernel, shortened=0.0):
+        self.process = GaussianProcess(encoder, kernel, shortened)
         self.sources = []
         self._encoder = encoder
         self._share = np.zeros(0)  # b_s, and last b_0
