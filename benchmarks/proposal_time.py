@@ -1,5 +1,7 @@
 """How long a search takes to propose one configuration of MM1's space, as its history grows; how long a huge space takes.
 
+A search that takes a source of transfer is timed without and with one (+), as many random configurations as it learns from.
+
 usage: proposal_time.py [SEARCH...]      default: all of them
 """
 
@@ -12,11 +14,17 @@ import time
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.device import GENERIC, find_device
 from nni_tensor_tuners.schedules import get_template
-from nni_tensor_tuners.search import SEARCHES
+from nni_tensor_tuners.search import SEARCHES, Search
 from nni_tensor_tuners.workloads import get_workload
 
 MARKS = (100, 500, 2000)  # numbers of trials
 WINDOW = 100  # trials before a mark that count: a model that chooses batches works once per batch
+SOURCE = 500  # configurations
+
+
+def planted(config, noise):
+    """A landscape with a slope to climb, and noise so that the parents keep changing."""
+    return math.exp(-sum(abs(math.log2(f) - 2) for f in (*config["X"], *config["Y"], *config["K"])) / 4 + noise.random())
 
 
 def milliseconds(search):
@@ -28,8 +36,7 @@ def milliseconds(search):
         start = time.perf_counter()
         (config,) = search.ask(1)
         spent += time.perf_counter() - start
-        # A landscape with a slope to climb, and noise so that the parents keep changing.
-        fitness = math.exp(-sum(abs(math.log2(f) - 2) for f in (*config["X"], *config["Y"], *config["K"])) / 4 + noise.random())
+        fitness = planted(config, noise)
         start = time.perf_counter()
         search.tell(config, fitness)
         spent += time.perf_counter() - start
@@ -47,8 +54,14 @@ def main():
         for kind, device in GENERIC.items():
             template = get_template(workload, kind)
             space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
-            means = milliseconds(create_search(name, space, seed=0))
-            print(f"{name:<8}{kind:<12}" + "".join(f"{mean:10.4f}" for mean in means))
+            transfers = SEARCHES[name].transfer is not Search.transfer
+            for with_source in (False, True) if transfers else (False,):
+                search, rng = create_search(name, space, seed=0), random.Random(1)
+                if with_source:
+                    configs = [space.sample(rng) for _ in range(SOURCE)]
+                    search.transfer([[(config, planted(config, rng)) for config in configs]])
+                means = milliseconds(search)
+                print(f"{name + '+' * with_source:<8}{kind:<12}" + "".join(f"{mean:10.4f}" for mean in means), flush=True)
     start = time.perf_counter()
     space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [2**40, 6]}})
     space.sample(random.Random(0))

@@ -121,24 +121,26 @@ def test_huge_parameters_have_no_huge_tables():
 # The Gaussian process.
 
 
-def fitted(seed=0, count=40, shortened=0.0):
+def fitted(seed=0, count=40):
     space = SearchSpace.from_json(MM1)
     encoder = Encoder(space)
     points = random_points(space, count, seed)
     rows = encoder.rows(points)
     scores = standard_scores(np.array([planted(space.config(point)) for point in points]))
-    process = GaussianProcess(encoder, shortened=shortened)
+    process = GaussianProcess(encoder)
     process.fit(rows, scores)
     return process, rows, scores
 
 
 @pytest.mark.parametrize("shortened", [0.0, 0.7])
 def test_the_posterior_is_the_textbook_s_and_grows_row_by_row(shortened):
-    process, rows, scores = fitted(shortened=shortened)
-    for row in rows[:30]:
+    process, rows, scores = fitted()
+    lengths = process._theta[:-1] - shortened
+    process.append(rows[:10])  # forgotten with the lengths
+    process.shorten(fitted()[0], shortened)
+    for row in rows[len(process) : 30]:
         process.append(row[None])
     process.explain(scores[:30])
-    lengths = fitted()[0]._theta[:-1] - shortened  # they are fitted as they are without
     table = process.encoder.log_table(lengths, process.kernel)
 
     def k(a, b):

@@ -28,14 +28,11 @@ class GaussianProcess:
         An `Encoder`.
     kernel
         One of ``KERNELS``.
-    shortened
-        By how much the log lengths that are used lie below those that were fitted.
     """
 
-    def __init__(self, encoder, kernel="mixed", shortened=0.0):
+    def __init__(self, encoder, kernel="mixed"):
         self.encoder = encoder
         self.kernel = kernel
-        self._shortened = shortened
         means, deviations = zip(*[LENGTH_PRIOR] * len(encoder.axes), NOISE_PRIOR)
         self._prior = np.array(means), np.array(deviations)
         self._theta = self._prior[0].copy()  # log lengths, log noise
@@ -43,7 +40,7 @@ class GaussianProcess:
 
     def clear(self):
         """Forget the rows, keep the hyperparameters."""
-        self._table = self.encoder.log_table(self._theta[:-1] - self._shortened, self.kernel)
+        self._table = self.encoder.log_table(self._theta[:-1], self.kernel)
         self._rows = np.zeros((0, self.encoder.width), dtype=np.float32)
         self._inverse = np.zeros((0, 0))  # L^-1
         self._weights = np.zeros(0)
@@ -81,6 +78,13 @@ class GaussianProcess:
         )
         self._theta = found.x
         self.clear()
+
+    def shorten(self, other, by):
+        """Take the hyperparameters of another process with log lengths less by ``by``. Forgets the rows if they are new."""
+        theta = other._theta - np.append(np.full(len(self.encoder.axes), by), 0.0)
+        if not np.array_equal(theta, self._theta):
+            self._theta = theta
+            self.clear()
 
     def append(self, rows):
         """Add rows; `explain` gives them scores.

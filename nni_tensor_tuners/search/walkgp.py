@@ -107,7 +107,7 @@ class WalkGP(Search):
         self._encoder = Encoder(space, divisibility)
         self._model = _Model(self._encoder, kernel)
         self._alone = _Model(self._encoder, kernel)  # never has sources
-        self._shorter = _Model(self._encoder, kernel, SHORTENED)  # neither
+        self._shorter = _Model(self._encoder, kernel, self._alone)
         self._asked = self._model  # the one of the three that makes this proposal
         self._success = _Model(self._encoder, kernel)
         self._incumbent = None  # the highest posterior mean, once there are two successes
@@ -263,11 +263,14 @@ class _Model:
     least squares): sources count in full at the start, and as much as they explain later; less than nothing where they mislead.
     b_0 ~ N(0, 1 / OFFSET_TRIALS) is there because scores are 0 in the mean over the trials made here, and m_s over those made
     there: trials that follow a good source are all good ones.
+
+    Where another model is given as ``fitted``, this one is as that is, but with log lengths shorter by SHORTENED.
     """
 
-    def __init__(self, encoder, kernel, shortened=0.0):
-        self.process = GaussianProcess(encoder, kernel, shortened)
+    def __init__(self, encoder, kernel, fitted=None):
+        self.process = GaussianProcess(encoder, kernel)
         self.sources = []
+        self._fitted = fitted
         self._encoder = encoder
         self._share = np.zeros(0)  # b_s, and last b_0
         self._points = []  # those of the process's rows
@@ -276,17 +279,19 @@ class _Model:
     def learn(self, scores, pending):
         """Explain scores (point -> score) and count pending points as measured with their mean; returns the highest mean."""
         measured = np.array(list(scores.values()))
-        if len(scores) >= self._fit_at:
+        if self._fitted:
+            self._fitted.learn(scores, pending)
+            self.process.shorten(self._fitted.process, SHORTENED)
+        elif len(scores) >= self._fit_at:
             rows = self._encoder.rows(list(scores))
             means = self._means(rows)
             self._share = self._shares(means, measured, lambda values: values)
             self.process.fit(rows, measured - means @ self._share)
-            self._points = []
             self._fit_at = max(len(scores) + 1, int(len(scores) * REFIT))
         wanted = dict.fromkeys([*scores, *pending])
         if any(point not in wanted for point in self._points):  # it was pending, and has failed
             self.process.clear()
-            self._points = []
+        self._points = self._points[: len(self.process)]  # none if it was cleared
         known = set(self._points)
         new = [point for point in wanted if point not in known]
         if new:
