@@ -264,7 +264,7 @@ class _Model:
     b_0 ~ N(0, 1 / OFFSET_TRIALS) is there because scores are 0 in the mean over the trials made here, and m_s over those made
     there: trials that follow a good source are all good ones.
 
-    Where another model is given as ``fitted``, this one is as that is, but with log lengths shorter by SHORTENED.
+    A model that is given another one is not fitted, but has the hyperparameters of that, with log lengths less by SHORTENED.
     """
 
     def __init__(self, encoder, kernel, fitted=None):
@@ -280,7 +280,6 @@ class _Model:
         """Explain scores (point -> score) and count pending points as measured with their mean; returns the highest mean."""
         measured = np.array(list(scores.values()))
         if self._fitted:
-            self._fitted.learn(scores, pending)
             self.process.shorten(self._fitted.process, SHORTENED)
         elif len(scores) >= self._fit_at:
             rows = self._encoder.rows(list(scores))
