@@ -173,7 +173,7 @@ def _parser():
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
     sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
     sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
-    sub.add_argument("--port", type=positive, help="port of the web UI (default: the first free one from 8080)")
+    sub.add_argument("--port", type=positive, help="port of the web UI (default: the first free one of 8080, 8082, ...)")
     sub.add_argument("--output", metavar="FOLDER", help="where report and kernel go (default: runs/EXPERIMENT_ID)")
 
     sub = command(

@@ -49,11 +49,15 @@ def register():
 
 
 def _free_port(first=8080):
-    """The first port from ``first`` on that nobody on this machine listens on."""
-    for port in range(first, 65536):
-        with socket.socket() as probe:
+    """The first port from ``first`` on, in steps of two, such that nobody on this machine listens on it or on the next one.
+
+    NNI's manager listens on both where trials run on other machines, on the second only some time after it has started.
+    """
+    for port in range(first, 65535, 2):
+        with socket.socket() as probe, socket.socket() as next_probe:
             try:
                 probe.bind(("127.0.0.1", port))
+                next_probe.bind(("127.0.0.1", port + 1))
                 return port
             except OSError:
                 continue
@@ -84,7 +88,7 @@ class Manager:
 
     @classmethod
     def create(cls, path, port=None):
-        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only, by default on the first free port from 8080."""
+        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only, by default on the first free one of 8080, 8082, ..."""
         return cls._start(port, "create", "--config", str(path))
 
     @classmethod

@@ -57,7 +57,7 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     trials, concurrency
         Override maxTrialNumber and trialConcurrency.
     port
-        Of the web UI; default the first free one from 8080.
+        Of the web UI; default the first free one of 8080, 8082 and so on.
 
     Returns
     -------

@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from conftest import TESTS, wait_for
 from nni_experiments import SMALL_SPACE, command_of, database, ended, experiment, journal, measured, registered
 
+from nni_tensor_tuners import manager as managers
 from nni_tensor_tuners import records, report
 from nni_tensor_tuners.cli import main
 
@@ -67,6 +69,14 @@ def test_trials_run_there_and_every_result_comes_back_to_its_configuration(machi
         assert form[trial]["parameters"] == record["config"] == asked[parameter_id]
         assert metric[trial][1]["default"] == record["tflops"] == here[json.dumps(record["config"])]["tflops"]
     assert report.summary(report.load(manager.folder)).startswith("4 trials (4 no_error); best ")
+
+
+def test_the_port_after_the_manager_s_is_free_too():
+    """Managers of remote experiments listen on both."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert managers._free_port(port - 1) > port
 
 
 def test_a_trial_speaks_nni_s_older_protocol_where_there_is_no_channel(tmp_path):
