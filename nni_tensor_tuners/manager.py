@@ -88,7 +88,7 @@ class Manager:
 
     @classmethod
     def create(cls, path, port=None):
-        """``nnictl create``, with the web UI and REST API on 127.0.0.1 only, by default on the first free one of 8080, 8082, ..."""
+        """``nnictl create``, web UI and REST API on 127.0.0.1 only, by default on the first free port of 8080, 8082, ..."""
         return cls._start(port, "create", "--config", str(path))
 
     @classmethod
