@@ -1,5 +1,6 @@
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from faulty_template import FAULTS
 from nni_tensor_tuners.device import GENERIC, Device, find_device
 from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
-from nni_tensor_tuners.measure.timing import place, time_repeatedly
+from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
 from nni_tensor_tuners.schedules import get_template
 from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, Matmul, from_dict, get_workload, to_dict
@@ -144,6 +145,19 @@ def test_buffers_are_placed_alike():
     placed = place(array)
     assert placed.ctypes.data % (1 << 21) == 0
     assert (placed == array).all() and placed.flags["C_CONTIGUOUS"]
+
+
+@pytest.mark.parametrize("megabytes", [0.25, 2, 5])
+def test_buffers_may_lie_in_huge_pages_as_a_whole(megabytes):
+    placed = place(np.zeros(int(megabytes * (1 << 20)), dtype=np.uint8))
+    first, last = placed.ctypes.data, placed.ctypes.data + placed.nbytes - 1
+    for mapping in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text()):
+        low, high, rights = re.match(r"([0-9a-f]+)-([0-9a-f]+) (....)", mapping).groups()
+        if int(low, 16) <= first < int(high, 16):
+            break
+    assert rights == "rw-p"  # the system grants none to what could be shared
+    assert "hg" in mapping[mapping.index("VmFlags:") :].splitlines()[0].split()
+    assert last // HUGE_PAGE * HUGE_PAGE + HUGE_PAGE <= int(high, 16)
 
 
 def test_wrong_answers_are_told_from_rounding():

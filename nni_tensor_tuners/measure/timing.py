@@ -14,7 +14,10 @@ def place(array):
 
     Where the allocator happens to put a buffer decides its cache conflicts; placed alike, two runs time alike.
     """
-    memory = mmap.mmap(-1, array.nbytes + HUGE_PAGE)
+    # Private, because memory that could be shared, mmap's default, is not given huge pages on most systems; whole pages,
+    # because an array's tail that has none of its own is scattered over small ones.
+    whole = array.nbytes + -array.nbytes % HUGE_PAGE
+    memory = mmap.mmap(-1, whole + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, dtype=np.uint8)
