@@ -13,7 +13,7 @@ from conftest import wait_for
 from faulty_template import FAULTS
 
 from nni_tensor_tuners.device import GENERIC, Device, find_device
-from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference, timing
+from nni_tensor_tuners.measure import ErrorCode, Limits, cores, measure, measure_reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
 from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
@@ -123,6 +123,39 @@ def test_timing_warms_up_takes_the_median_and_repeats_what_was_disturbed():
     # One run, a tenth of a second to warm up, nine repeats, some more runs as long as something disturbs, nine repeats.
     assert asked == [(1, 1), (10, 1), (2, 9), (8, 1), (2, 9)]
     assert next(rounds) == ["one more round"]
+
+
+def test_rounds_that_were_disturbed_all_along_are_made_again():
+    rounds = iter([[0.02], [0.02] * 9, [0.02], [0.01] * 9, ["one more round"]])
+    disturbed = iter([True, False])
+    limits = Limits(repeats=9, repeat_seconds=0.02, warm_seconds=0)
+    result = time_repeatedly(lambda number, repeat: next(rounds), limits, disturbed=lambda: next(disturbed))
+    assert result == {"latency_ms": 10.0, "spread": 0.0, "early_stopped": False}
+    assert next(rounds) == ["one more round"]
+
+
+def test_two_threads_on_one_core_are_noticed():
+    core = min(os.sched_getaffinity(0))
+    assert cores.share([core, core])
+    assert len(os.sched_getaffinity(0)) == CPU.cores  # only the threads that looked were tied to it
+
+
+@pytest.mark.parametrize(
+    "siblings, usable, expected",
+    [
+        (["0", "1", "2", "3"], [0, 1, 2, 3], True),
+        (["0", "1", "2", "3"], [2], False),
+        (["0,2", "1,3", "0,2", "1,3"], [0, 1, 2, 3], False),
+        (["0-1", "0-1", "2-3", "2-3"], [1, 3], True),
+        ([], [0, 1], False),
+    ],
+)
+def test_threads_of_a_core_are_no_disturbance_where_they_are_what_there_is(tmp_path, siblings, usable, expected):
+    for core, text in enumerate(siblings):
+        file = tmp_path / f"cpu{core}/topology/thread_siblings_list"
+        file.parent.mkdir(parents=True)
+        file.write_text(text + "\n")
+    assert cores.could_share(usable, tmp_path) is expected
 
 
 def test_on_a_machine_that_others_use_timing_ends_within_its_limit(monkeypatch):

@@ -103,7 +103,7 @@ def run_job(job, begin):
         with lock.exclusive():
             begin("run")
             opened = functools.partial(opened_here, library, device.kind)
-            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"))
+            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"), device.kind == "cpu")
     timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
@@ -130,10 +130,11 @@ def opened_here(library, kind):
     return library.mod, tvm.cpu(), lambda array: tvm_ffi.from_dlpack(place(array))
 
 
-def check_and_time(opened, inputs, expected, limits, best_latency_ms):
+def check_and_time(opened, inputs, expected, limits, best_latency_ms, on_these_cores=False):
     """Run once and compare with NumPy, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
+    from . import cores
     from .timing import time_repeatedly
 
     try:
@@ -147,6 +148,7 @@ def check_and_time(opened, inputs, expected, limits, best_latency_ms):
                 lambda number, repeat: module.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results,
                 limits,
                 best_latency_ms and best_latency_ms / 1e3,
+                **({"disturbed": cores.disturbed} if on_these_cores else {}),
             )
     except Exception as error:
         raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
@@ -155,6 +157,7 @@ def check_and_time(opened, inputs, expected, limits, best_latency_ms):
 
 def time_reference(workload, limits):
     """Time NumPy."""
+    from . import cores
     from .timing import place, time_repeatedly
 
     inputs = [place(array) for array in workload.inputs()]
@@ -169,7 +172,7 @@ def time_reference(workload, limits):
             means.append((time.perf_counter() - start) / number)
         return means
 
-    return time_repeatedly(run, limits)
+    return time_repeatedly(run, limits, disturbed=cores.disturbed)
 
 
 def wrong_answer(actual, expected):
