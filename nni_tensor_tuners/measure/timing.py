@@ -27,7 +27,7 @@ def place(array):
     return placed
 
 
-def time_repeatedly(run, limits, best_seconds=None, disturbed=lambda: False):
+def time_repeatedly(run, limits, best_seconds=None, disturbed=None):
     """Time a kernel that has run once already.
 
     A cheap single run comes first: a kernel ``limits.early_stop`` times slower than the best known one (three runs in a row,
@@ -42,7 +42,7 @@ def time_repeatedly(run, limits, best_seconds=None, disturbed=lambda: False):
     best_seconds
         The best latency known so far, or None.
     disturbed
-        Whether something disturbs that repeats would not show, asked after each round of them.
+        Tells whether something disturbs that repeats would not show; asked after each round of them. Or None.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def time_repeatedly(run, limits, best_seconds=None, disturbed=lambda: False):
         low, middle, high = np.percentile(run(number, repeats), [25, 50, 75])
         this_spread = float((high - low) / middle)
         median, spread = min((median, spread), (float(middle), this_spread))
-        steady = this_spread <= limits.steady_spread and not disturbed()
+        steady = this_spread <= limits.steady_spread and not (disturbed and disturbed())
         if steady or time.perf_counter() - start > limits.run_seconds / 4:
             break
     return {"latency_ms": median * 1e3, "spread": spread, "early_stopped": False}

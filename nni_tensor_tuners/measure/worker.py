@@ -62,7 +62,7 @@ def run_job(job, begin):
             timed = time_reference(workload, limits)
         return {**timed, "tflops": workload.flop / timed["latency_ms"] / 1e9}
     with lock.shared():
-        from . import build  # imports TVM, which is work for a CPU's cores as well
+        from . import build, cores  # imports TVM, which is work for a CPU's cores as well
 
         template = importlib.import_module(job["template"])
         target = build.target_of(device)
@@ -103,7 +103,8 @@ def run_job(job, begin):
         with lock.exclusive():
             begin("run")
             opened = functools.partial(opened_here, library, device.kind)
-            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"), device.kind == "cpu")
+            disturbed = cores.disturbed if device.kind == "cpu" else None
+            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"), disturbed)
     timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
@@ -130,11 +131,10 @@ def opened_here(library, kind):
     return library.mod, tvm.cpu(), lambda array: tvm_ffi.from_dlpack(place(array))
 
 
-def check_and_time(opened, inputs, expected, limits, best_latency_ms, on_these_cores=False):
+def check_and_time(opened, inputs, expected, limits, best_latency_ms, disturbed=None):
     """Run once and compare with NumPy, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
-    from . import cores
     from .timing import time_repeatedly
 
     try:
@@ -148,7 +148,7 @@ def check_and_time(opened, inputs, expected, limits, best_latency_ms, on_these_c
                 lambda number, repeat: module.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results,
                 limits,
                 best_latency_ms and best_latency_ms / 1e3,
-                **({"disturbed": cores.disturbed} if on_these_cores else {}),
+                disturbed,
             )
     except Exception as error:
         raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
