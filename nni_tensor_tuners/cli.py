@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -13,12 +14,20 @@ from .workloads import WORKLOADS, get_workload
 
 
 def main(argv=None):
-    """Run one command; returns the exit status: 0, 1 (it failed, one line on standard error says why), 2 (bad usage)."""
+    """Run one command; returns the exit status: 0, 1 (it failed, one line on standard error says why), 2 (bad usage);
+
+    as a shell has it, 130 for Ctrl-C and 141 when nobody reads what is printed any more.
+    """
     args = _parser().parse_args(argv)
     try:
-        return args.run(args) or 0
+        status = args.run(args) or 0
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read what is printed, `head` say, has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        return 141
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

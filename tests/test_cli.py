@@ -204,6 +204,15 @@ def test_space_of_one_target(capsys):
     assert "24 <= X[2] * Y[2] <= 1024" in described["constraints"]
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "nni_tensor_tuners", "space", "mm1", "--target", "cuda"]
+    ran = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
 def start_tune(folder, *arguments):
     command = [sys.executable, "-m", "nni_tensor_tuners", "tune", *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
