@@ -14,9 +14,9 @@ from .workloads import WORKLOADS, get_workload
 
 
 def main(argv=None):
-    """Run one command; returns the exit status: 0, 1 (it failed, one line on standard error says why), 2 (bad usage);
+    """Run one command; returns the exit status: 0, 1 (it failed, one line on standard error says why), 2 (bad usage).
 
-    as a shell has it, 130 for Ctrl-C and 141 when nobody reads what is printed any more.
+    As a shell has it, it is 130 after Ctrl-C, and 141 when nobody reads any more what is printed.
     """
     args = _parser().parse_args(argv)
     try:
