@@ -10,8 +10,9 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
+from ...measure.lock import only_one, shared_folder
 from . import rest
-from .measure.lock import only_one, shared_folder
+from .folders import known_experiments
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
 LISTEN_ON_LOOPBACK = files("nni_tensor_tuners") / "listen_on_loopback.js"
@@ -135,19 +136,6 @@ class Manager:
         except ProcessLookupError:
             return False
         return not _is_zombie(self.pid)
-
-
-def known_experiments():
-    """What nnictl keeps of experiments, by id. Read without the nni package, which takes over logging when it is imported."""
-    path = Path("~/nni-experiments/.experiment").expanduser()
-    for _ in range(20):
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError:  # caught in the middle of being written
-            time.sleep(0.05)
-    raise NnictlError(f"nnictl's list of experiments is damaged: {path}")
 
 
 def _is_zombie(pid):
