@@ -7,8 +7,8 @@ MAX_ATTEMPTS = 200
 def offspring(space, parents, mutation_rate, count, seen, rng):
     """Children of two parents each, drawn in proportion to fitness, by single-point crossover and uniform mutation.
 
-    A child that breaks a constraint or was seen before is bred anew, from the choice of its parents on. Mutated again instead, it
-    would drift away from them: every parameter is kept with probability 1 - ``mutation_rate`` in each mutation.
+    A child that breaks a constraint or was seen before is bred anew, from the choice of its parents on. Mutated again instead,
+    it would drift away from them: each mutation keeps a parameter with probability 1 - ``mutation_rate``.
 
     Parameters
     ----------
