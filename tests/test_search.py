@@ -10,7 +10,7 @@ from test_space import limits, spaces
 
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
 from nni_tensor_tuners.search import SEARCHES
-from nni_tensor_tuners.workloads import get_workload
+from nni_tensor_tuners.tasks import get_task
 
 MM1 = {name: {"_type": "factor", "_value": value} for name, value in {"X": [512, 4], "Y": [1024, 4], "K": [1024, 3]}.items()}
 TARGET = {"X": [8, 2, 8, 4], "Y": [16, 1, 16, 4], "K": [128, 4, 2]}
@@ -263,7 +263,7 @@ def test_opevo_with_fitness_that_is_not_positive_still_searches():
 
 
 def test_the_paper_s_workloads():
-    assert [get_workload(f"mm{i}").flop for i in (1, 2, 3)] == [
+    assert [get_task(f"mm{i}").flop for i in (1, 2, 3)] == [
         2 * 512 * 1024 * 1024,
         2 * 512 * 1024 * 4096,
         2 * 512 * 4096 * 1024,

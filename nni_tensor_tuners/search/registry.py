@@ -3,6 +3,7 @@
 Nothing here loads NumPy, SciPy or XGBoost: a search's module is imported when the first search of its kind is created.
 """
 
+import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -220,6 +221,18 @@ def search_named_by_nni(nni_name):
     ours = SEARCHES.get(nni_name) if isinstance(nni_name, str) else None
     hint = f" (NNI keeps the name {ours.name} for its own; ours is {ours.nni_name})" if ours else ""
     raise ValueError(f"expected one of {allowed}, got {nni_name!r}{hint}")
+
+
+def as_markdown():
+    """The table as Markdown: NNI's name, the search, its arguments and defaults."""
+    lines = ["| `name` in the YAML | search | arguments (`classArgs`) and their defaults |", "|---|---|---|"]
+    for entry in SEARCHES.values():
+        arguments = []
+        for argument in entry.arguments:
+            paper = f" (the paper: {argument.paper})" if argument.paper[:1].isdigit() else ""
+            arguments.append(f"`{argument.name}: {json.dumps(argument.value).strip(chr(34))}`{paper}")
+        lines.append(f"| `{entry.nni_name}` | {entry.summary} | {', '.join(arguments) or 'none'} |")
+    return "\n".join(lines)
 
 
 def check_names(complaint, given, allowed):
