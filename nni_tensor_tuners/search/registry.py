@@ -134,7 +134,6 @@ _ENTRIES = (
                 "objective",
                 None,
                 "of the cost model, rank or regression; left out, it is rank, and regression with ei or ucb",
-                shown=True,
                 stands_for="rank",
             ),
             Argument("acquisition", "mean", "what candidates are chosen by: mean, ei or ucb", shown=True),
