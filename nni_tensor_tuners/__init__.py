@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Exhausted", "SearchSpace", "create_search"]
 
 _HOMES = {"Exhausted": ".search", "SearchSpace": ".space", "create_search": ".search"}

@@ -128,3 +128,15 @@ def write(winner, numpy_tflops, folder):
     (folder / "best.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
     usage = USAGE.format(kind=device.kind, shapes=task.shapes, names=", ".join(task.buffers))
     (folder / "run_kernel.py").write_text(usage, encoding="utf-8")
+
+
+def finish(found, output, progress, count=4, rounds=3):
+    """Time the best records of an experiment again, and export the winner to a folder; ``progress`` as for `local.tune`."""
+    ranked, numpy_tflops = time_again(finalists(found, count), rounds, progress.say)
+    best = ranked[0]
+    write(best, numpy_tflops, output)
+    progress.say(
+        f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms), "
+        f"{best['retimed_tflops'] / numpy_tflops:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
+    )
+    progress.say(f"written to {output}: {', '.join(sorted(path.name for path in Path(output).iterdir()))}")

@@ -4,19 +4,13 @@ from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 
-from . import records
-from .measure import ErrorCode
+from .measure.codes import ErrorCode
+from .study import records
 
 
 def load(folder):
     """An experiment's records, one for each configuration: the last one, but no failure after a success."""
-    by_config = {}
-    for record in records.read(Path(folder) / records.RECORDS):
-        if "config" in record:
-            known = by_config.get(str(record["config"]))
-            if known is None or records.succeeded(record) or not records.succeeded(known):
-                by_config[str(record["config"])] = record
-    return list(by_config.values())
+    return records.latest(records.read(Path(folder) / records.RECORDS))
 
 
 def summary(found):
@@ -58,6 +52,15 @@ def table(found, top=10):
         ).rstrip()
         for row in rows
     )
+
+
+def tell(found, path, title, say, top=10):
+    """Say what was found, line by line, and write the curve to ``path``."""
+    say(summary(found))
+    say(table(found, top))
+    for failure in failures(found):
+        say(failure)
+    plot(found, path, title)
 
 
 def plot(found, path, title):

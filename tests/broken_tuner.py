@@ -10,4 +10,4 @@ class BrokenTuner(TensorTuner):
         def ask(n):
             raise RuntimeError("the search is broken")
 
-        self._search.ask = ask
+        self._study.search.ask = ask

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from conftest import TESTS, wait_for
 
-from nni_tensor_tuners import manager as managers
-from nni_tensor_tuners import records
-from nni_tensor_tuners.experiment import TUNERS
-from nni_tensor_tuners.manager import Manager
+from nni_tensor_tuners.frontends.nni import manager as managers
+from nni_tensor_tuners.frontends.nni.manager import Manager
+from nni_tensor_tuners.search.registry import SEARCHES
+from nni_tensor_tuners.study import records
 
 TRIALS = TESTS.parent / "trials"
 SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts in (("X", 4), ("Y", 4), ("K", 3))}
@@ -21,7 +21,7 @@ SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    assert managers.register() == [name for name, _ in TUNERS.values()]
+    assert managers.register() == [entry.nni_name for entry in SEARCHES.values()]
 
 
 @pytest.fixture

@@ -13,12 +13,14 @@ from statistics import mean
 
 import pytest
 
-from nni_tensor_tuners import SearchSpace, arena, compare, landscape, records
+from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners.arena import compare, landscape, summary
+from nni_tensor_tuners.arena.replay import replay
 from nni_tensor_tuners.cli import main
-from nni_tensor_tuners.device import find_device
-from nni_tensor_tuners.replay import replay
-from nni_tensor_tuners.tune import Progress
-from nni_tensor_tuners.workloads import Matmul, to_dict
+from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks.device import find_device
+from nni_tensor_tuners.tasks.matmul import Matmul
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "landscapes"
@@ -112,7 +114,7 @@ def test_t4_results_files(tmp_path):
 
 def test_an_experiment_s_records_are_a_landscape(tmp_path):
     configs = [{"X": [1, 1, x, 32 // x], "Y": [1, 1, 1, 32], "K": [32, 1, 1]} for x in (1, 2, 4)]
-    place = {"workload": to_dict(Matmul(32, 32, 32)), "device": {"kind": "cpu", "name": "here"}}
+    place = {"workload": Matmul(32, 32, 32).to_dict(), "device": {"kind": "cpu", "name": "here"}}
     for config, tflops in [(configs[0], 1.0), (configs[1], 2.0), (configs[1], 4.0), (configs[1], 9.0)]:
         records.append(tmp_path / records.RECORDS, {"config": config, "error_code": 0, "tflops": tflops, **place})
     records.append(tmp_path / records.RECORDS, {"config": configs[2], "error_code": 5, **place})
@@ -153,8 +155,8 @@ def test_failed_trials_count_as_trials(tmp_path):
 
 
 def test_a_search_is_named_with_its_arguments():
-    assert arena.parse_search("NA2C:lr=1e-3:n_states=4") == ("NA2C", {"lr": 1e-3, "n_states": 4})
-    assert arena.parse_search("AutoTVM:objective=regression") == ("AutoTVM", {"objective": "regression"})
+    assert summary.parse_search("NA2C:lr=1e-3:n_states=4") == ("NA2C", {"lr": 1e-3, "n_states": 4})
+    assert summary.parse_search("AutoTVM:objective=regression") == ("AutoTVM", {"objective": "regression"})
 
 
 def test_replay_prints_a_table_and_writes_csv_and_figure(tmp_path, capsys):
@@ -289,7 +291,7 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
 
 
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(compare, "measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
+    monkeypatch.setattr("nni_tensor_tuners.frontends.local.measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
     device = find_device("cpu")
     runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, Progress())
     space = len(records.read(tmp_path / records.RECORDS))

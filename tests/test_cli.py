@@ -16,10 +16,11 @@ import pytest
 import yaml
 from conftest import wait_for
 
-from nni_tensor_tuners import SearchSpace, records, report
+from nni_tensor_tuners import SearchSpace, report
 from nni_tensor_tuners.cli import main
-from nni_tensor_tuners.tune import _with_overrides
-from nni_tensor_tuners.workloads import WORKLOADS
+from nni_tensor_tuners.frontends.nni.tune import _with_overrides
+from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks import WORKLOADS
 
 ROOT = Path(__file__).parents[1]
 RECORDS = next((ROOT / "benchmarks" / "landscapes").glob("*.jsonl.gz"))
@@ -102,7 +103,7 @@ def with_tuner(**class_args):
 def test_a_bad_experiment_is_one_line_and_nothing_starts(tmp_path, monkeypatch, capsys, command, changes, message):
     monkeypatch.chdir(tmp_path)
     if command == "tune":
-        monkeypatch.setattr("nni_tensor_tuners.tune.Manager.create", lambda *_: pytest.fail("it was started"))
+        monkeypatch.setattr("nni_tensor_tuners.frontends.nni.tune.Manager.create", lambda *_: pytest.fail("it was started"))
     assert main([command, write(tmp_path, **changes)]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1, error

@@ -20,8 +20,9 @@ from nni_experiments import (
     workers,
 )
 
-from nni_tensor_tuners import records, report
-from nni_tensor_tuners.experiment import TUNERS
+from nni_tensor_tuners import report
+from nni_tensor_tuners.search.registry import SEARCHES
+from nni_tensor_tuners.study import records
 
 __all__ = ["experiment", "registered"]  # fixtures
 
@@ -169,11 +170,11 @@ def test_warm_start_of_a_new_experiment(experiment, tmp_path):
     assert sorted(entry["parameters"]["i"] for entry in journal(manager, "ask")) == [4, 5]
 
 
-@pytest.mark.parametrize("search", TUNERS)
+@pytest.mark.parametrize("search", SEARCHES)
 def test_every_search_exhausts_a_small_space_once_under_its_registered_name(experiment, search):
     space = {"i": {"_type": "randint", "_value": [0, 6]}, "kind": {"_type": "choice", "_value": ["good", "dies"]}}
     more = {"AutoTVM": {"batch_size": 4}, "NoSE": {"population_size": 3}, "Genetic": {"population_size": 3}}.get(search, {})
-    manager = experiment("python3 plain.py", space, tuner=TUNERS[search][0], code=TESTS / "trials", **more)
+    manager = experiment("python3 plain.py", space, tuner=SEARCHES[search].nni_name, code=TESTS / "trials", **more)
     assert ended(manager) == "DONE"
     asked = [(entry["parameters"]["i"], entry["parameters"]["kind"]) for entry in journal(manager, "ask")]
     assert sorted(asked) == [(i, kind) for i in range(6) for kind in ("dies", "good")]

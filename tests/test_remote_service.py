@@ -13,9 +13,10 @@ import pytest
 from conftest import TESTS, wait_for
 from nni_experiments import SMALL_SPACE, command_of, database, ended, experiment, journal, measured, registered
 
-from nni_tensor_tuners import manager as managers
-from nni_tensor_tuners import records, report
+from nni_tensor_tuners import report
 from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.frontends.nni import manager as managers
+from nni_tensor_tuners.study import records
 
 __all__ = ["experiment", "registered"]  # fixtures
 

@@ -4,9 +4,11 @@ import math
 import pytest
 from test_search import SMALL
 
-from nni_tensor_tuners import SearchSpace, create_search, records, report
+from nni_tensor_tuners import SearchSpace, create_search, report
+from nni_tensor_tuners.frontends.nni.settings import make_search
+from nni_tensor_tuners.frontends.nni.tuner import TensorTuner
 from nni_tensor_tuners.search import SEARCHES
-from nni_tensor_tuners.tuner import TensorTuner, fitness_of, make_search
+from nni_tensor_tuners.study import Objective, records
 
 SPACE = {"X": {"_type": "factor", "_value": [64, 3]}, "u": {"_type": "discrete", "_value": [0, 16, 64]}}
 
@@ -26,7 +28,7 @@ def started(space=SPACE, search="OpEvo", **class_args):
 
 
 def told(tuner):
-    return {json.dumps(tuner._search.space.config(point)): fitness for point, fitness in tuner._search.results.items()}
+    return {json.dumps(tuner._study.search.space.config(point)): fitness for point, fitness in tuner._study.search.results.items()}
 
 
 @pytest.mark.parametrize(
@@ -48,14 +50,15 @@ def told(tuner):
     ],
 )
 def test_metrics_as_nni_delivers_them(value, expected):
-    assert fitness_of(value) == expected
+    assert Objective().fitness(value) == expected
 
 
 def test_minimise_is_strictly_decreasing_and_positive():
     latencies = [1e-6, 0.5, 1, 2, 1e6]
-    fitness = [fitness_of(latency, "minimize") for latency in latencies]
+    fitness_of = Objective("minimize").fitness
+    fitness = [fitness_of(latency) for latency in latencies]
     assert fitness == sorted(fitness, reverse=True) and len(set(fitness)) == 5 and min(fitness) > 0
-    assert fitness_of(0, "minimize") is None and fitness_of(-1, "minimize") is None and fitness_of(math.inf, "minimize") is None
+    assert fitness_of(0) is None and fitness_of(-1) is None and fitness_of(math.inf) is None
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -152,7 +155,7 @@ def test_resume_knows_every_result_and_proposes_what_never_ran(folder, monkeypat
         journal.write('{"event": "ask", "parame')  # the line that the crash cut short
 
     monkeypatch.setenv("NNI_MODE", "resume")
-    monkeypatch.setattr("nni_tensor_tuners.tuner._configs_that_nni_runs_again", lambda: [configs[4]])
+    monkeypatch.setattr("nni_tensor_tuners.frontends.nni.channel.configs_that_run_again", lambda: [configs[4]])
     resumed = started(seed=1)
     resumed.import_data([{"parameter": configs[0], "value": 777.0}])  # NNI's mispaired account
     assert told(resumed) == {json.dumps(c): f for c, f in zip(configs[:4], [1.0, 2.0, 3.0, 9.0])}
@@ -174,7 +177,7 @@ def test_warm_start_from_an_earlier_record(folder, tmp_path):
     records.append(earlier, {"config": {"X": [3], "u": 0}, "error_code": 0, "tflops": 1e9})  # of some other space
     tuner = started(warm_start=str(earlier.parent))
     assert len(told(tuner)) == 20
-    assert [fitness for _, fitness in tuner._search.parents] == [19.0, 18.0, 17.0, 15.0, 14.0, 13.0, 11.0, 10.0]
+    assert [fitness for _, fitness in tuner._study.search.parents] == [19.0, 18.0, 17.0, 15.0, 14.0, 13.0, 11.0, 10.0]
     assert not any(config in configs for config in tuner.generate_multiple_parameters(list(range(8))))
 
 

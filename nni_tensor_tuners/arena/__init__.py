@@ -1,0 +1,1 @@
+"""Searches against each other: replayed on recorded landscapes, or live."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from . import records
-from .space import SearchSpace
+from ..space import SearchSpace
+from ..study import records
+from ..tasks import from_dict
 
 MANIFEST = "MANIFEST.json"
 # Kernel Tuner writes this for a configuration that failed where its objective has no word for it.
@@ -198,17 +199,13 @@ def _by_values(values):
 
 
 def _from_records(name, found):
-    from .schedules import get_template  # these load TVM, which recordings of other tuners do not need
-    from .workloads import from_dict
-
     measured = [record for record in found if "workload" in record]
     kinds = {json.dumps([record["workload"], record["device"]["kind"]], sort_keys=True) for record in measured}
     if len(kinds) != 1:
         raise ValueError(f"expected records of one workload on one kind of device, found {len(kinds)}")
-    workload = from_dict(measured[0]["workload"])
-    template = get_template(workload, measured[0]["device"]["kind"])
-    paper = template.search_space(workload)
-    search_space = template.search_space(workload, extended=set(measured[0]["config"]) != set(paper))
+    task, kind = from_dict(measured[0]["workload"]), measured[0]["device"]["kind"]
+    paper = task.search_space(kind)
+    search_space = task.search_space(kind, extended=set(measured[0]["config"]) != set(paper))
     rows = ((record["config"], record["tflops"] if records.succeeded(record) else None) for record in measured)
     return _landscape(name, search_space, rows)
 

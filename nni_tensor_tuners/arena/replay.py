@@ -8,8 +8,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
 
+from ..search import create_search
+from ..study import Study
 from . import landscape
-from .search import Exhausted, create_search
 
 
 def replay(recording, name, class_args, seed, trials, batch=1, histories=()):
@@ -31,31 +32,26 @@ def replay(recording, name, class_args, seed, trials, batch=1, histories=()):
     Returns
     -------
     dict
-        A run, see `arena`, without its ``search``; ``best`` as a fraction of the optimum.
+        A run, see `summary`, without its ``search``; ``best`` as a fraction of the optimum.
     """
     start = time.perf_counter()
     search = create_search(name, recording.space, seed=seed, **class_args)
     if histories:
         search.transfer(histories)
-    spent = longest = time.perf_counter() - start
+    created = time.perf_counter() - start
+    study = Study(search)
     best, failed, optimum = [], 0, recording.optimum
-    while len(best) < trials:
-        start = time.perf_counter()
-        try:
-            configs = search.ask(min(batch, trials - len(best)))
-        except Exhausted:
-            break
-        asked = time.perf_counter()
-        measured = [recording.fitness[recording.space.point(config)] for config in configs]
-        told = time.perf_counter()
-        for config, fitness in zip(configs, measured):
-            search.tell(config, fitness)
-        seconds = time.perf_counter() - told + asked - start
-        spent, longest = spent + seconds, max(longest, seconds)
-        for fitness in measured:
-            failed += fitness is None
-            best.append(max(best[-1] if best else 0.0, (fitness or 0.0) / optimum))
-    return {"where": recording.name, "seed": seed, "best": best, "failed": failed, "seconds": spent, "longest": longest}
+    for trial in study.run(lambda config: (recording.fitness[recording.space.point(config)], None), trials, batch):
+        failed += trial.fitness is None
+        best.append(max(best[-1] if best else 0.0, (trial.fitness or 0.0) / optimum))
+    return {
+        "where": recording.name,
+        "seed": seed,
+        "best": best,
+        "failed": failed,
+        "seconds": created + study.seconds,
+        "longest": max(created, study.longest),
+    }
 
 
 def replay_all(sources, searches, seeds, trials, batch, jobs, done):

@@ -1,0 +1,5 @@
+"""The command ``tensor-tuners``."""
+
+from .main import main
+
+__all__ = ["main"]

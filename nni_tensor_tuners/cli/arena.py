@@ -3,12 +3,12 @@
 import time
 from pathlib import Path
 
-from . import arena, records
-from .arguments import WORKLOAD_HELP, add_shape, named_workload, positive, trial_scripts
-from .device import KINDS, find_device, usable_cores
-from .search import SEARCHES
-from .tune import Progress
-from .workloads import OPERATORS, WORKLOADS
+from ..search import SEARCHES
+from ..study import records
+from ..tasks import OPERATORS, WORKLOADS
+from ..tasks.arguments import WORKLOAD_HELP, add_shape, named_task, positive
+from ..tasks.device import KINDS, find_device, usable_cores
+from .progress import Progress
 
 # What figures 7 and 8 of the OpEvo paper vary, around its q = 0.5 and lambda = 8; the text does not give their other values.
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -114,20 +114,25 @@ def _add_live(sub):
         "many timings is a lucky one",
     )
     sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
-    sub.add_argument("--scripts", metavar="FOLDER", help="the trial scripts, for --nni (default: this checkout's)")
 
 
 def _replay(args):
-    searches = {text: arena.parse_search(text) for text in args.searches}
+    from ..arena.summary import parse_search
+
+    searches = {text: parse_search(text) for text in args.searches}
     _replay_and_report(args, searches, {"convergence.png": list(searches)})
 
 
 def _compare(args):
-    searches = {text: arena.parse_search(text) for text in args.searches}
+    from ..arena.summary import parse_search
+
+    searches = {text: parse_search(text) for text in args.searches}
     _compare_and_report(args, searches, {"trials.png": list(searches)})
 
 
 def _sensitivity(args):
+    from ..arena.summary import check_search
+
     base = {"mutate_rate": 0.5, "parents_size": 8}  # in both figures
     searches, figures = {}, {}
     for symbol, argument, values in (("q", "mutate_rate", args.q), ("lambda", "parents_size", args.parents)):
@@ -136,14 +141,16 @@ def _sensitivity(args):
             searches[label] = ("OpEvo", {**base, argument: value})
             figures.setdefault(f"{argument}.png", []).append(label)
     for label, (_, class_args) in searches.items():
-        arena.check_search(label, "OpEvo", class_args)
+        check_search(label, "OpEvo", class_args)
     args.workload = args.sources[0]
     live = len(args.sources) == 1 and args.workload in (*WORKLOADS, *OPERATORS)
     (_compare_and_report if live else _replay_and_report)(args, searches, figures)
 
 
 def _replay_and_report(args, searches, figures):
-    from .replay import replay_all
+    from ..arena import figures as drawn
+    from ..arena.replay import replay_all
+    from ..arena.summary import summarise, table, write_csv
 
     output = _output_folder(args.output or f"runs/{args.command}")
     trials, seeds = args.trials or 200, args.seeds or 20
@@ -163,32 +170,34 @@ def _replay_and_report(args, searches, figures):
     places = list(dict.fromkeys(run["where"] for run in runs))
     if len(places) > 1:
         for where in places:
-            rows = arena.summarise([run for run in runs if run["where"] == where], counts)
-            progress.say(f"{where}\n{arena.table(rows, counts)}\n")
+            rows = summarise([run for run in runs if run["where"] == where], counts)
+            progress.say(f"{where}\n{table(rows, counts)}\n")
     what = places[0] if len(places) == 1 else f"mean of {len(places)} landscapes"
     title = f"{what}, {seeds} seeds, {trials} trials"
-    progress.say(f"{title}; fraction of the optimum\n{arena.table(arena.summarise(runs, counts), counts)}")
-    arena.write_csv(runs, output / "runs.csv")
+    progress.say(f"{title}; fraction of the optimum\n{table(summarise(runs, counts), counts)}")
+    write_csv(runs, output / "runs.csv")
     for name, labels in figures.items():
         if shown := [run for run in runs if run["search"] in labels]:
-            arena.plot(shown, output / name, title, "best so far / optimum", start=max(1, trials // 20))
+            drawn.plot(shown, output / name, title, "best so far / optimum", start=max(1, trials // 20))
     progress.say(f"written to {output}: {_listed(['runs.csv', *figures])}")
 
 
 def _compare_and_report(args, searches, figures):
-    from . import compare
+    from ..arena import compare
+    from ..arena import figures as drawn
+    from ..arena.summary import summarise, table, write_csv
 
     if args.nni and args.retime:
         raise ValueError("--retime: not with --nni")
-    workload, arguments, name = named_workload(args)
+    task, arguments, name = named_task(args)
     device = find_device(args.target)
     output = _output_folder(args.output or f"runs/{args.command}-{name}")
     trials, seeds = args.trials or 128, args.seeds or 5
     progress = Progress()
     counts = _counts(args.at, trials)
-    what = (workload, device, args.constraint, searches, seeds, trials, output)
+    what = (task, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
-        runs = compare.compare_on_nni(name, arguments, *what, trial_scripts(args.scripts), progress)
+        runs = compare.compare_on_nni(name, arguments, *what, progress)
     else:
         runs = compare.compare(*what, progress)
     if not runs:
@@ -196,21 +205,21 @@ def _compare_and_report(args, searches, figures):
     runs = [{"where": name, **run} for run in runs]
     ended = max(len(run["best"]) for run in runs)  # fewer than asked for when interrupted, or when the space is used up
     counts = [count for count in counts if count < ended] + [ended]
-    rows = arena.summarise(runs, counts)
+    rows = summarise(runs, counts)
     title = f"{name} on {device.name}, {seeds} seeds, {ended} trials"
     progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
-    progress.say(arena.table(rows, counts, live=True))
-    arena.write_csv(runs, output / "runs.csv")
+    progress.say(table(rows, counts, live=True))
+    write_csv(runs, output / "runs.csv")
     if args.retime:
         found = records.read(output / records.RECORDS)
         again, numpy_tflops = compare.time_again(runs, found, counts, args.retime, progress)
         progress.say(f"the same, timed again in turns, median of {args.retime}; NumPy: {numpy_tflops:.4f}")
-        progress.say(arena.table(arena.summarise(again, range(1, len(counts) + 1)), counts, live=True))
-        arena.write_csv(again, output / "retimed.csv", counts)
+        progress.say(table(summarise(again, range(1, len(counts) + 1)), counts, live=True))
+        write_csv(again, output / "retimed.csv", counts)
     for figure, labels in figures.items():
         shown = [run for run in runs if run["search"] in labels]
-        arena.plot(shown, output / figure, title, "best TFLOPS")
-        arena.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
+        drawn.plot(shown, output / figure, title, "best TFLOPS")
+        drawn.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
     written = ["runs.csv", *["retimed.csv"] * bool(args.retime), *figures, *(f"clock-{figure}" for figure in figures)]
     progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
 

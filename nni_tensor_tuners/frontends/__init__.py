@@ -1,0 +1,1 @@
+"""Front ends: what drives a study, and where its trials are measured."""

@@ -1,4 +1,4 @@
-"""Append-only files of JSON lines: what trials measured, and what the tuner proposed and was told.
+"""Append-only files of JSON lines: what trials measured, and what a study asked and was told.
 
 A line is written by one system call to a file opened for appending, so that lines of several processes do not mix and a crash
 loses at most the line being written.
@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-# In an experiment's folder. Trials append what they measured to the first; the tuner keeps the second, to resume from.
+# In an experiment's folder. Trials append what they measured to the first; the study keeps the second, to resume from.
 RECORDS = "records.jsonl"
 JOURNAL = "checkpoint/journal.jsonl"
 
@@ -64,6 +64,33 @@ def succeeded(record):
 def best(records):
     """The successful record of highest TFLOPS, or None."""
     return max(filter(succeeded, records), key=lambda record: record["tflops"], default=None)
+
+
+def latest(records):
+    """One record for each configuration: the last one, but no failure after a success."""
+    by_config = {}
+    for record in records:
+        if "config" in record:
+            key = json.dumps(record["config"], sort_keys=True)
+            known = by_config.get(key)
+            if known is None or succeeded(record) or not succeeded(known):
+                by_config[key] = record
+    return list(by_config.values())
+
+
+def history(path, objective):
+    """What a search can be told of a records file: its (configuration, fitness) pairs, fitness by an `Objective`."""
+    return [(record["config"], objective.of_record(record)) for record in read(path) if "config" in record]
+
+
+def complete(path, record):
+    """Append the record of a trial that did not write one itself: it died, it is not one of ours, or it ran on another machine.
+
+    A failure is news only about a configuration without a record; a success also after a failure recorded too early.
+    """
+    known = [other for other in read(path) if other.get("config") == record["config"]]
+    if not any(other.get("error_code") == 0 for other in known) and (not known or record["error_code"] == 0):
+        append(path, record)
 
 
 def _unfinished(path):

@@ -5,7 +5,7 @@ import sys
 
 from faulty_template import Faulty
 
-from nni_tensor_tuners.frontends.nni import trial
+from nni_tensor_tuners import trial
 
 parser = argparse.ArgumentParser()
 trial.add_arguments(parser)

@@ -10,8 +10,10 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
+from ...measure.lock import only_one, shared_folder
+from ...search.registry import SEARCHES
 from . import rest
-from .measure.lock import only_one, shared_folder
+from .folders import known_experiments
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
 LISTEN_ON_LOOPBACK = files("nni_tensor_tuners") / "listen_on_loopback.js"
@@ -39,6 +41,21 @@ def nnictl(*arguments, environment=None):
 def _only_nnictl():
     """One of them at a time: another would choose the same free port, or read what is registered while it is being written."""
     return only_one(shared_folder() / "nnictl.lock")
+
+
+def algorithms():
+    """What ``algorithms.yml`` has, for `nnictl algo register --meta`: every search of the table as an NNI tuner."""
+    return {
+        "algorithms": [
+            {
+                "algoType": "tuner",
+                "builtinName": entry.nni_name,
+                "className": "nni_tensor_tuners.tuner.TensorTuner",
+                "classArgs": {"search": entry.name},
+            }
+            for entry in SEARCHES.values()
+        ]
+    }
 
 
 def register():
@@ -135,19 +152,6 @@ class Manager:
         except ProcessLookupError:
             return False
         return not _is_zombie(self.pid)
-
-
-def known_experiments():
-    """What nnictl keeps of experiments, by id. Read without the nni package, which takes over logging when it is imported."""
-    path = Path("~/nni-experiments/.experiment").expanduser()
-    for _ in range(20):
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError:  # caught in the middle of being written
-            time.sleep(0.05)
-    raise NnictlError(f"nnictl's list of experiments is damaged: {path}")
 
 
 def _is_zombie(pid):

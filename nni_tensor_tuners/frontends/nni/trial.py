@@ -1,35 +1,40 @@
 """One trial: get a configuration from NNI, measure it, write it down, report it."""
 
 import argparse
-import importlib
 import json
 import sys
 import time
+from dataclasses import asdict
 
-from . import records
-from .arguments import add_rpc, add_shape, is_remote, workload_of
-from .device import KINDS, find_device
-from .measure import ErrorCode, Limits, measure
-from .measure.remote import find_remote_device
-from .nni_client import NniClient
-from .schedules import SPACES, get_template
-from .space import SearchSpace
-from .workloads import WORKLOADS, to_dict
+from ...measure import ErrorCode, Limits, measure
+from ...measure.lock import only_one
+from ...measure.remote import find_remote_device
+from ...space import SearchSpace
+from ...study import records
+from ...tasks import OPERATORS, SPACES, WORKLOADS, from_dict
+from ...tasks.arguments import add_rpc, add_shape, is_remote, task_of
+from ...tasks.device import KINDS, Device, find_device, wanted
+from .client import NniClient
+
+DESCRIPTION = "NNI trial: compile, check and time one configuration of an operator, and report its TFLOPS."
+EPILOG = "examples: python3 -m nni_tensor_tuners.trial mm1    python3 -m nni_tensor_tuners.trial matmul --n 512 --k 64 --m 512"
 
 
-def main(description, operators, epilog):
+def main(description=DESCRIPTION, operators=tuple(OPERATORS), epilog=EPILOG):
     """A trial script: parse the command line and run one trial of one of ``operators``; returns the process's exit status."""
-    named = ", ".join(name for name, workload in WORKLOADS.items() if workload.operator in operators)
+    named = ", ".join(name for name, task in WORKLOADS.items() if task.operator in operators)
     parser = argparse.ArgumentParser(description=description, epilog=epilog)
-    parser.add_argument("workload", nargs="?", help=f"a workload of the papers, its fields changed by arguments: {named}")
+    parser.add_argument(
+        "workload", nargs="?", help=f"a named workload ({named}), its fields changed by arguments; or an operator with its shape"
+    )
     add_shape(parser, operators)
     add_arguments(parser)
     args = parser.parse_args()
     try:
-        workload = workload_of(args, operators)
+        task = task_of(args, operators)
     except ValueError as error:
         parser.error(str(error))
-    return run(workload, args)
+    return run(task, args)
 
 
 def add_arguments(parser):
@@ -76,29 +81,26 @@ def add_arguments(parser):
     )
 
 
-def run(workload, args, template=None):
+def run(task, args):
     """Run one trial; returns the process's exit status: 0, 1 if the configuration failed, 2 if there is nothing to run.
 
     Parameters
     ----------
-    workload
-        What is tuned.
+    task
+        What is tuned, a `Task`.
     args
         What `add_arguments` parsed.
-    template
-        Name of the template's module, if not the workload's own.
     """
     limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
     try:
         device = _find_device(args)
-        module = importlib.import_module(template) if template else get_template(workload, device.kind)
-        search_space = module.search_space(workload, args.space == "extended")
+        search_space = task.search_space(device.kind, args.space == "extended")
         if args.describe:
             print(json.dumps({"kind": device.kind, "device": device.name, "search_space": search_space}))
             return 0
         if args.config is not None:
             SearchSpace.from_json(search_space).point(args.config)  # says what is wrong with it, if anything is
-            record = measure(workload, args.config, device, limits, template=template)
+            record = measure(task, args.config, device, limits)
             print(json.dumps(record, indent=2))
             return int(record["error_code"] != ErrorCode.NO_ERROR)
         if not NniClient.is_trial():
@@ -107,7 +109,7 @@ def run(workload, args, template=None):
         print(f"error: {error}", file=sys.stderr)
         return 2
     nni = NniClient()
-    record = _measure_once(nni, workload, device, limits, template)
+    record = _measure_once(nni, task, device, limits)
     nni.report_final(metric_of(record, args.metric))
     if record["error_code"] != ErrorCode.NO_ERROR:
         print(f"error {record['error_code']} ({ErrorCode(record['error_code']).name}): {record['error']}", file=sys.stderr)
@@ -118,32 +120,53 @@ def run(workload, args, template=None):
 def _find_device(args):
     if not is_remote(args):
         return find_device(args.target)
-    known = NniClient().experiment_folder / "device.jsonl" if NniClient.is_trial() and args.config is None else None
-    return find_remote_device(args.rpc, args.key, args.target, known)
+    if not NniClient.is_trial() or args.config is not None:
+        return find_remote_device(args.rpc, args.key, args.target)
+    # Only the first trial of an experiment has to ask the servers what they are.
+    known = NniClient().experiment_folder / "device.jsonl"
+    asked = {"rpc": args.rpc, "key": args.key, "target": wanted(args.target)}
+    with only_one(known):
+        for record in records.read(known):
+            if record.get("asked") == asked:
+                return Device(**record["device"])
+        device = find_remote_device(args.rpc, args.key, args.target)
+        records.append(known, {"asked": asked, "device": asdict(device)})
+        return device
 
 
-def _measure_once(nni, workload, device, limits, template):
+def _measure_once(nni, task, device, limits):
     """Measure this trial's configuration and write it to the experiment's record, unless it is there already."""
     config = nni.parameters()
     path = nni.experiment_folder / records.RECORDS
-    earlier = records.read(path)
+    earlier = [record for record in records.read(path) if _is_of(record, task)]
     known = next((r for r in earlier if r.get("config") == config and "trial_job_id" in r), None)
     # NNI runs trials again that had measured but could not report; those report now. One added by hand is to be measured.
     if known is not None and nni.parameter_id is not None:
         return known
-    best = records.best(earlier)
+    best = records.best(record for record in earlier if record.get("device") == device.label())
     record = {
         "trial_job_id": nni.trial_job_id,
         "sequence_id": nni.sequence_id,
         "parameter_id": nni.parameter_id,
+        "task": task.id,
         "config": config,
-        **measure(workload, config, device, limits, best and best["latency_ms"], template),
-        "workload": to_dict(workload),
+        **measure(task, config, device, limits, best and best["latency_ms"]),
+        "workload": task.to_dict(),
         "device": device.label(),
         "time": time.time(),
     }
     records.append(path, record)
     return record
+
+
+def _is_of(record, task):
+    """Whether a record is of a task; those of earlier versions have its fields, but no task id."""
+    if "task" in record or "workload" not in record:
+        return record.get("task") == task.id
+    try:
+        return from_dict(record["workload"]).id == task.id
+    except ValueError:
+        return False
 
 
 def metric_of(record, optimised="tflops"):

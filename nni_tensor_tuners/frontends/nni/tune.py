@@ -1,57 +1,30 @@
 """The main job from start to end: check, start through nnictl, watch, stop, report, export."""
 
 import signal
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
-from . import experiment, export, records, report
-from .device import usable_cores
+from ... import export, report
+from ...study import records
+from .check import check
+from .experiment import write
+from .folders import resolve_sources
 from .manager import Manager, register
 
 # The manager answers within milliseconds; this long without an answer means that it is gone.
 SILENCE_SECONDS = 15
 
 
-class Progress:
-    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere."""
-
-    def __init__(self, interval=10.0):
-        self._stream = sys.stdout
-        self._terminal = self._stream.isatty()
-        self._interval = interval
-        self._last = -interval
-        self._width = 0
-
-    def show(self, text):
-        """Show the state of things."""
-        if self._terminal:
-            self._stream.write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        elif time.monotonic() - self._last >= self._interval:
-            self._last = time.monotonic()
-            self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def say(self, text):
-        """Say something that stays."""
-        if self._terminal and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._width = 0
-        self._stream.write(text + "\n")
-        self._stream.flush()
-
-
-def tune(path, output=None, trials=None, concurrency=None, port=None):
+def tune(path, progress, output=None, trials=None, concurrency=None, port=None):
     """Run an experiment file to its end and export the best kernel.
 
     Parameters
     ----------
     path
         The experiment's YAML.
+    progress
+        With ``show(text)`` for the state of things and ``say(text)`` for what stays, as `cli.progress.Progress`.
     output
         Folder for report and export; default ``runs/<experiment id>``.
     trials, concurrency
@@ -71,14 +44,14 @@ def tune(path, output=None, trials=None, concurrency=None, port=None):
     KeyboardInterrupt
         After stopping the experiment, when interrupted.
     """
-    copy = _with_overrides(Path(path), experiment.check(path), trials, concurrency)
+    copy = _with_overrides(Path(path), check(path), trials, concurrency)
     register()
-    return _follow(lambda: Manager.create(copy, port), output)
+    return _follow(lambda: Manager.create(copy, port), output, progress)
 
 
-def resume(experiment_id, output=None, port=None):
+def resume(experiment_id, progress, output=None, port=None):
     """Go on with a stopped experiment; otherwise as `tune`."""
-    return _follow(lambda: Manager.resume(experiment_id, port), output)
+    return _follow(lambda: Manager.resume(experiment_id, port), output, progress)
 
 
 def run_to_end(start, progress):
@@ -89,7 +62,7 @@ def run_to_end(start, progress):
     start
         Starts it and returns its `Manager`.
     progress
-        A `Progress`.
+        As for `tune`.
 
     Returns
     -------
@@ -120,21 +93,16 @@ def run_to_end(start, progress):
         manager.stop()
 
 
-def _follow(start, output):
+def _follow(start, output, progress):
     """Start an experiment, watch it to its end, then report and export."""
-    progress = Progress()
     manager, problem = run_to_end(start, progress)
     found = report.load(manager.folder)
     output = Path(output or Path("runs") / manager.experiment_id)
     output.mkdir(parents=True, exist_ok=True)
-    progress.say(report.summary(found))
-    progress.say(report.table(found))
-    for failure in report.failures(found):
-        progress.say(failure)
-    report.plot(found, output / "report.png", f"experiment {manager.experiment_id}")
+    report.tell(found, output / "report.png", f"experiment {manager.experiment_id}", progress.say)
     if problem:
         progress.say(f"error: {problem}")
-    finish_export(found, output, progress)
+    export.finish(found, output, progress)
     return 1 if problem else 0
 
 
@@ -150,18 +118,6 @@ def _interrupts_noted():
     finally:
         for each in signals:
             signal.signal(each, signal.default_int_handler)
-
-
-def finish_export(found, output, progress, count=4, rounds=3):
-    """Time the best records of an experiment again, and export the winner to a folder."""
-    ranked, numpy_tflops = export.time_again(export.finalists(found, count), rounds, progress.say)
-    best = ranked[0]
-    export.write(best, numpy_tflops, output)
-    progress.say(
-        f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms), "
-        f"{best['retimed_tflops'] / numpy_tflops:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
-    )
-    progress.say(f"written to {output}: {', '.join(sorted(path.name for path in output.iterdir()))}")
 
 
 def watch(manager, progress):
@@ -192,11 +148,11 @@ def _with_overrides(path, content, trials, concurrency):
         if field in content or field == "trialCodeDirectory":
             overrides[field] = str((path.parent / Path(content.get(field, ".")).expanduser()).resolve())
     class_args = content["tuner"].get("classArgs") or {}
-    overrides["tuner"] = {**content["tuner"], "classArgs": experiment.resolve_sources(path.parent, class_args)}
+    overrides["tuner"] = {**content["tuner"], "classArgs": resolve_sources(path.parent, class_args)}
     copy = {**content, **{field: value for field, value in overrides.items() if value is not None}}
     target = Path("runs") / f"{path.parent.name}-{path.stem}.yml"
     target.parent.mkdir(exist_ok=True)
-    target.write_text(yaml.safe_dump(copy, sort_keys=False), encoding="utf-8")
+    write(target, copy)
     return target
 
 

@@ -1,0 +1,163 @@
+"""The commands of a tuning job: tune, check, register, report, export, serve, searches."""
+
+from pathlib import Path
+
+from ..search import registry
+from ..tasks import WORKLOADS, get_task
+from ..tasks.arguments import address, positive
+from ..tasks.device import find_device
+from .progress import Progress
+
+
+def add_commands(command):
+    """Add the commands to a parser; ``command`` as for `arena.add_commands`."""
+    sub = command(
+        "tune",
+        _tune,
+        "Run an experiment through nnictl, watch it, and report and export the best kernel.",
+        "The web UI and REST API listen on 127.0.0.1 only. Ctrl-C stops the experiment; what was measured stays.",
+    )
+    sub.add_argument(
+        "experiment",
+        nargs="?",
+        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}), within the limits of this very machine",
+    )
+    sub.add_argument("--search", default="OpEvo", choices=registry.SEARCHES, help="for a workload (default: %(default)s)")
+    sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
+    sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
+    sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
+    sub.add_argument("--port", type=positive, help="port of the web UI (default: the first free one of 8080, 8082, ...)")
+    sub.add_argument(
+        "--local",
+        action="store_true",
+        help="without NNI: a workload's trials one after the other in this process; the same command goes on where it stopped",
+    )
+    sub.add_argument(
+        "--output",
+        metavar="FOLDER",
+        help="where report and kernel go (default: runs/EXPERIMENT_ID, with --local runs/WORKLOAD-SEARCH)",
+    )
+
+    sub = command(
+        "check", _check, "Check experiment files before they start; the first fault is named, and nothing is started."
+    )
+    sub.add_argument("experiments", nargs="+", metavar="experiment", help="an experiment's YAML file")
+
+    command("register", _register, "Register every search with NNI (nnictl algo register).")
+    sub = command("searches", _searches, "Show the searches, their arguments and defaults.")
+    sub.add_argument("--markdown", action="store_true", help="as the README's table")
+
+    which = "an experiment's id or folder, running or finished (default: the latest)"
+    sub = command("report", _report, "Show the best configurations of an experiment, and plot the best so far.")
+    sub.add_argument("experiment", nargs="?", help=which)
+    sub.add_argument("--top", type=positive, default=10, help="configurations to show (default: 10)")
+    sub.add_argument("--output", metavar="PNG", help="where the curve goes (default: EXPERIMENT_ID.png)")
+
+    sub = command(
+        "export",
+        _export,
+        "Time the best few configurations again, interleaved, in fresh processes, and write the winner's kernel.",
+    )
+    sub.add_argument("experiment", nargs="?", help=which)
+    sub.add_argument("--top", type=positive, default=4, help="configurations to time again (default: 4)")
+    sub.add_argument("--rounds", type=positive, default=3, help="times each is timed (default: 3)")
+    sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
+
+    sub = command(
+        "serve",
+        _serve,
+        "Serve this machine's devices to trials with --rpc and --key, through a TVM RPC tracker.",
+        "Whoever reaches tracker or server can run any code on this machine: trusted networks only. "
+        "The tracker: python3 -m tvm.exec.rpc_tracker --host 127.0.0.1 --port 9190",
+    )
+    sub.add_argument("tracker", type=address, metavar="HOST:PORT", help="the tracker")
+    sub.add_argument("--key", required=True, help="what trials ask the tracker for; the same for devices that are alike")
+    sub.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: %(default)s, reached from this machine only; 0.0.0.0: from everywhere)",
+    )
+    sub.add_argument(
+        "--port", type=positive, default=9090, help="listen on the first free port from here (default: %(default)s)"
+    )
+
+
+# What a command needs is imported once it runs: the others start without TVM, NumPy or NNI.
+
+
+def _tune(args):
+    if (args.experiment is None) == (args.resume is None):
+        raise ValueError("tune: give an experiment file, or --resume with the id of a stopped experiment")
+    workload = (args.experiment or "").lower()
+    if args.local:
+        if workload not in WORKLOADS:
+            raise ValueError(f"--local: name a workload; allowed: {', '.join(WORKLOADS)}")
+        from ..frontends import local
+
+        output = args.output or f"runs/{workload}-{args.search.lower()}"
+        return local.tune(get_task(workload), find_device(), args.search, {}, args.trials or 512, output, Progress())
+    from ..frontends.nni.tune import resume, tune
+
+    if args.resume is not None:
+        if args.trials or args.concurrency:
+            raise ValueError("tune: --trials and --concurrency are for new experiments")
+        return resume(args.resume, Progress(), args.output, args.port)
+    path = args.experiment
+    if workload in WORKLOADS:
+        from ..frontends.nni.experiment import write_folder
+
+        folder = Path("runs") / workload
+        write_folder(folder, workload, workload, get_task(workload), [find_device()])
+        path = folder / f"{args.search.lower()}.yml"
+    return tune(path, Progress(), args.output, args.trials, args.concurrency, args.port)
+
+
+def _check(args):
+    from ..frontends.nni.check import check
+
+    for path in args.experiments:
+        check(path)
+        print(f"{path}: good")
+
+
+def _register(args):
+    from ..frontends.nni.manager import register
+
+    print(f"registered with NNI: {', '.join(register())}")
+
+
+def _searches(args):
+    if args.markdown:
+        print(registry.as_markdown())
+        return
+    for entry in registry.SEARCHES.values():
+        name = entry.name if entry.nni_name == entry.name else f"{entry.name} ({entry.nni_name} in a YAML)"
+        print(f"{name}: {entry.summary}{'; takes transfer' if entry.transfers else ''}")
+        for argument in entry.arguments:
+            paper = f" [paper: {argument.paper}]" if argument.paper else ""
+            print(f"    {argument.name}: {argument.value}  {argument.help}{paper}")
+
+
+def _report(args):
+    from .. import report
+    from ..frontends.nni.folders import find_folder
+
+    folder = find_folder(args.experiment)
+    output = Path(args.output or f"{folder.name}.png")
+    report.tell(report.load(folder), output, folder.name, lambda text: print(text, flush=True), args.top)
+    print(f"curve written to {output}")
+
+
+def _export(args):
+    from .. import export, report
+    from ..frontends.nni.folders import find_folder
+
+    folder = find_folder(args.experiment)
+    output = Path(args.output or Path("runs") / folder.name)
+    export.finish(report.load(folder), output, Progress(), args.top, args.rounds)
+
+
+def _serve(args):
+    from ..measure.serve import serve
+
+    serve(args.tracker, args.key, args.host, args.port)

@@ -1,0 +1,57 @@
+"""The tuner settings of an experiment, read alike by the tuner that runs and by the check before it."""
+
+from ...search import arguments_of, check_names, create_search
+from ...space import SearchSpace
+from ...study import Objective, records
+from ...tasks.device import KINDS, kind_of
+
+# The arguments that every search takes under NNI, in the order in which they are explained.
+ARGUMENTS = {
+    "optimize_mode": "maximize (TFLOPS), or minimize, for trials with --metric latency_ms",
+    "seed": "integer; the same seed and the same results, in the same order, give the same proposals",
+    "constraints": "expressions that every proposal satisfies: a list, or lists by device kind (cuda, cpu)",
+    "target": "whose constraints count where they are given by kind: cuda, cpu or auto",
+    "warm_start": "an earlier experiment's id, folder or records file: what it measured in this space is known from the start",
+    "transfer": "one or several such sources of other shapes or devices (WalkGP, AutoTVM)",
+}
+
+
+def make_search(search, search_space, class_args, kind=None):
+    """The search that an experiment's tuner settings describe.
+
+    Parameters
+    ----------
+    search
+        A search's name.
+    search_space
+        NNI search-space JSON.
+    class_args
+        The YAML's ``classArgs``: the search's own and ``ARGUMENTS``.
+    kind
+        The device kind whose constraints count, where they are given by kind; None finds the device.
+
+    Raises
+    ------
+    ValueError
+        In one line that names the bad field.
+    """
+    own = {name: value for name, value in class_args.items() if name == "seed" or name not in ARGUMENTS}
+    check_names(f"{search} has no argument", own, [*arguments_of(search), *ARGUMENTS])
+    Objective(class_args.get("optimize_mode", "maximize"))
+    constraints = class_args.get("constraints") or []
+    if isinstance(constraints, dict):
+        check_names("constraints: there is no device kind", constraints, KINDS)
+        constraints = constraints.get(kind or kind_of(class_args.get("target", "auto"))) or []
+    if not isinstance(constraints, list):
+        raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
+    return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
+
+
+def sources_of(transfer):
+    """``transfer`` as a list: it may name one source or several."""
+    return transfer if isinstance(transfer, list) else [transfer]
+
+
+def read_histories(sources, objective):
+    """Records of earlier experiments as `Search.transfer` takes them: a list of (configuration, fitness) for each source."""
+    return [records.history(records.locate(source), objective) for source in sources]
