@@ -25,6 +25,7 @@ BEFORE = """
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __shared__ static
+typedef unsigned char uchar;
 struct Index { int x, y, z; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -112,8 +113,8 @@ def run(kernels, folder):
     Parameters
     ----------
     kernels
-        (source, threads, inputs, shape) of each: what TVM generated, what `cuda_limits.thread_extents` says, name -> float32 array, the
-        shape of Z.
+        (source, threads, inputs, shape, dynamic) of each: what TVM generated, what `cuda_limits.thread_extents` says, name ->
+        float32 array, the shape of Z, bytes of shared memory that are allocated at the launch.
     folder
         For what is compiled.
 
@@ -128,8 +129,10 @@ def run(kernels, folder):
         If a kernel does what must not be done.
     """
     text, data = [BEFORE], []
-    for number, (source, threads, inputs, shape) in enumerate(kernels):
+    for number, (source, threads, inputs, shape, dynamic) in enumerate(kernels):
         code = source[source.index('extern "C" __global__') :].replace("__shared__ alignas(64)", "alignas(64) static")
+        at_launch = r"extern __shared__ __align__\(\d+\) uchar (\w+)\[\];"
+        code = re.sub(at_launch, rf"static uchar* \1 = (uchar*)buffer({dynamic // 4});", code)
         signature = re.search(r"main_kernel\(([^)]*)\)", code).group(1)
         names = re.findall(r"(\w+)_ptr", signature) or re.findall(r"(\w+)\s*(?:,|$)", signature)
         arrays = [np.ascontiguousarray(inputs[name], np.float32) for name in names if name != "Z"]
@@ -149,7 +152,7 @@ def run(kernels, folder):
     if result.returncode:
         raise RuntimeError(f"a kernel failed with status {result.returncode}: {result.stderr.decode()}")
     values, outputs = np.frombuffer(result.stdout, np.float32), []
-    for _, _, _, shape in kernels:
+    for _, _, _, shape, _ in kernels:
         count = int(np.prod(shape))
         outputs.append([values[:count].reshape(shape), values[count : 2 * count].reshape(shape)])
         values = values[2 * count :]
