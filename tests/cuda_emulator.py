@@ -3,7 +3,7 @@
 The threads of a block are fibers, each of which runs until the next barrier. They take turns once in ascending and once in
 descending order, so that a missing barrier shows as a wrong result every time, not once in a while. What a GPU would refuse or
 might get away with traps: an index beyond an array, a misaligned vector, memory outside the buffers, a barrier that some threads
-do not reach.
+do not reach. Shuffles within a warp are for all threads of a block alike, which TVM's reductions over threads are.
 """
 
 import re
@@ -26,6 +26,7 @@ BEFORE = """
 #define __launch_bounds__(...)
 #define __shared__ static
 typedef unsigned char uchar;
+typedef unsigned int uint;
 struct Index { int x, y, z; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -37,11 +38,26 @@ ucontext_t scheduler, fibers[THREADS];
 bool done[THREADS];
 int current;
 void __syncthreads() { swapcontext(&fibers[current], &scheduler); }
+static float lanes[THREADS];
+static int block_size;
+static unsigned __activemask() { return ~0u; }
+static float shuffle(float value, int from, int width) {
+    lanes[current] = value;
+    __syncthreads();
+    bool valid = from / width == current % 32 / width && current / 32 * 32 + from < block_size;
+    float received = valid ? lanes[current / 32 * 32 + from] : value;
+    __syncthreads();
+    return received;
+}
+static float __shfl_down_sync(unsigned, float value, int delta, int width) { return shuffle(value, current % 32 + delta, width); }
+static float __shfl_sync(unsigned, float value, int lane, int width) {
+    return shuffle(value, current % 32 / width * width + lane % width, width);
+}
 static void fail(const char* what) { fprintf(stderr, "%s\\n", what); exit(1); }
 static char* stacks;
 
 static void run_block(void (*thread)(), Index block, bool descending) {
-    int count = block.x * block.y * block.z, left = count;
+    int count = block_size = block.x * block.y * block.z, left = count;
     for (int i = 0; i < count; ++i) {
         getcontext(&fibers[i]);
         fibers[i].uc_stack.ss_sp = stacks + i * STACK;
