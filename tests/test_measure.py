@@ -1,10 +1,13 @@
+import errno
 import itertools
+import mmap
 import os
 import random
 import re
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ from conftest import TESTS, wait_for
 from faulty_template import FAULTS, Faulty
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.measure import ErrorCode, Limits, cores, measure, measure_reference, timing
+from nni_tensor_tuners.measure import ErrorCode, Limits, cores, lock, measure, measure_reference, reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
 from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
@@ -258,3 +261,93 @@ def test_cuda_without_a_gpu_is_one_clear_line(monkeypatch):
     assert find_device("auto").kind == "cpu"
     with pytest.raises(ValueError, match="unknown target 'tpu'; allowed: auto, cuda, cpu"):
         find_device("tpu")
+
+
+def test_a_system_without_huge_pages_is_no_failure(monkeypatch):
+    class Refused(mmap.mmap):
+        def madvise(self, *_):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(timing.mmap, "mmap", Refused)
+    placed = place(np.arange(3, dtype=np.float32))
+    assert placed.tolist() == [0, 1, 2] and placed.ctypes.data % HUGE_PAGE == 0
+
+
+@dataclass(frozen=True)
+class Answer(Matmul):
+    """A task whose answer is large for what it costs, and says how often it is asked for."""
+
+    flop = 20e9
+
+    def reference(self, x, y, out=None):
+        ASKED.append(self)
+        return np.full(self.shapes[-1], self.k, np.float32)
+
+
+ASKED = []
+
+
+def test_large_answers_are_kept_within_so_many_bytes(tmp_path):
+    """Room for two of 40 kB: the oldest goes, also where a smaller one is enough; one that is larger than all is not kept."""
+    ASKED.clear()
+    tasks = [Answer(100, k, 100) for k in (1, 2, 3)]
+
+    def ask(task):
+        before = len(ASKED)
+        answer = reference.expected_output(task, task.inputs(), tmp_path, kept_bytes=90_000)
+        assert (answer == task.k).all() and answer.shape == (task.n, task.m)
+        return len(ASKED) > before
+
+    assert [ask(task) for task in (tasks[0], tasks[1], tasks[0], tasks[1])] == [True, True, False, False]
+    (tmp_path / "reference-cut-short.part").write_bytes(bytes(40_000))
+    os.utime(tmp_path / "reference-cut-short.part", (0, 0))
+    for age, task in enumerate(tasks[:2], 1):
+        os.utime(tmp_path / f"reference-{task.digest()[:16]}.npy", (age, age))
+    assert ask(tasks[2]) and not ask(tasks[1]) and ask(tasks[0])
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 90_000
+    before = sorted(file.name for file in tmp_path.iterdir())
+    large = Answer(200, 1, 200)
+    assert ask(large) and ask(large) and sorted(file.name for file in tmp_path.iterdir()) == before
+    assert ask(Answer(1, 1, 1)) and not ask(Answer(1, 1, 1))
+
+
+def test_an_answer_that_cannot_be_kept_is_no_failure(tmp_path):
+    task = Answer(10, 1, 10)
+    assert (reference.expected_output(task, task.inputs(), tmp_path / "nowhere") == 1).all()
+    (tmp_path / f"reference-{task.digest()[:16]}.npy").write_bytes(b"cut short")
+    assert (reference.expected_output(task, task.inputs(), tmp_path) == 1).all()
+
+
+def test_the_shared_folder_is_ours_or_not_believed(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"tensor-tuners-{os.getuid()}"
+    assert lock.shared_folder() == folder == lock.shared_folder() and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(OSError, match=rf"^{folder}: others may write to it \(mode 777\); chmod 700 it, or remove it$"):
+        DeviceLock(CPU)
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    for make in (lambda: folder.symlink_to(tmp_path / "elsewhere"), folder.touch, lambda: folder.symlink_to(tmp_path / "nothing")):
+        make()
+        with pytest.raises(OSError, match=rf"^{folder}: expected a folder of ours, and it is none"):
+            lock.shared_folder()
+        folder.unlink()
+    folder.mkdir()
+    monkeypatch.setattr(lock.os, "getuid", lambda: 4711)
+    (tmp_path / "tensor-tuners-4711").mkdir()
+    with pytest.raises(OSError, match="tensor-tuners-4711: expected a folder of ours, and it belongs to user"):
+        lock.shared_folder()
+
+
+def test_a_shared_folder_that_is_not_ours_is_one_line_of_a_measurement(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / f"tensor-tuners-{os.getuid()}").symlink_to(tmp_path)
+    result = measure(SMALL, {"X": [16, 1, 1, 1], "Y": [1, 1, 1, 32], "K": [24, 1, 1]}, CPU, QUICK)
+    assert result["error_code"] == ErrorCode.UNKNOWN_ERROR and "expected a folder of ours" in result["error"], result
+
+
+def test_processes_of_measuring_import_no_circle():
+    for module in ("remote", "worker", "child", "lock", "reference", "serve"):
+        command = [sys.executable, "-c", f"import nni_tensor_tuners.measure.{module}, sys; print('tvm' in sys.modules)"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n", module

@@ -48,7 +48,7 @@ def _keep(expected, path, kept_bytes):
         return
     _make_room(path.parent, kept_bytes - expected.nbytes - HEADER_BYTES)
     # Whole or not at all, whoever else writes the same.
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="reference-", suffix=".part", delete=False) as file:
         try:
             np.save(file, expected)
             file.flush()
@@ -60,9 +60,9 @@ def _keep(expected, path, kept_bytes):
 
 
 def _make_room(folder, most):
-    """Delete the oldest answers until the rest take no more bytes than so many."""
+    """Delete the oldest answers, and parts of them that a killed process left, until the rest take no more bytes than so many."""
     found = []
-    for path in folder.glob("reference-*.npy"):
+    for path in folder.glob("reference-*"):
         with contextlib.suppress(FileNotFoundError):  # another process has deleted it
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))
