@@ -26,8 +26,8 @@ def client(folder, config, parameter_id=0):
     )
 
 
-def record(task, latency_ms, config, device=CPU, **more):
-    plain = json.loads(json.dumps(task.to_dict()))
+def record(of, latency_ms, config, device=CPU, **more):
+    plain = json.loads(json.dumps(of.to_dict()))
     numbers = {"error_code": 0, "tflops": 1 / latency_ms, "latency_ms": latency_ms}
     return {"config": config, "workload": plain, "device": device.label(), **numbers, **more}
 
