@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from statistics import median
 
-from . import records
 from .measure import ErrorCode, Limits, measure, measure_reference
 from .measure.remote import find_again
-from .workloads import from_dict
+from .study import records
+from .tasks import from_dict
 
 # What succeeded within a trial's limits must not fail here by others.
 PATIENT = Limits(build_seconds=600, run_seconds=600)
@@ -36,14 +36,15 @@ kernel["main"](*arguments)
 device.sync()
 result = arguments[-1].numpy()
 try:
-    from nni_tensor_tuners.workloads import from_dict
+    from nni_tensor_tuners.tasks import from_dict
 except ImportError:
     sys.exit("it runs; nni_tensor_tuners is not installed, so its answer was not compared with NumPy's")
 with open(os.path.join(folder, "best.json"), encoding="utf-8") as file:
-    expected = from_dict(json.load(file)["workload"]).reference(*arrays)
+    task = from_dict(json.load(file)["workload"])
+expected = task.reference(*arrays)
 error = float(np.abs(result - expected).max())
 print(f"largest difference from NumPy: {{error:.2e}}")
-sys.exit(int(error > 1e-4 * np.abs(expected).max()))
+sys.exit(int(not error <= task.tolerance * np.abs(expected).max()))
 """
 
 
@@ -83,28 +84,28 @@ def time_again(candidates, rounds, progress=lambda text: None):
             "export: no trial of ours succeeded in this experiment, on this machine; of trials on other machines the whole records "
             "are in nni-experiments there"
         )
-    workload = from_dict(candidates[0]["workload"])
+    task = from_dict(candidates[0]["workload"])
     device = find_again(candidates[0]["device"])
     latencies = [[] for _ in candidates]
     numpy_latencies = []
     for turn in range(rounds):
         progress(f"timing the best {len(candidates)} again, round {turn + 1} of {rounds}")
         for record, times in zip(candidates, latencies):
-            result = measure(workload, record["config"], device, PATIENT)
+            result = measure(task, record["config"], device, PATIENT)
             if result["error_code"] == ErrorCode.NO_ERROR:
                 times.append(result["latency_ms"])
-        reference = measure_reference(workload, PATIENT)
+        reference = measure_reference(task, PATIENT)
         if reference["error_code"] != ErrorCode.NO_ERROR:
             raise ValueError(f"export: timing NumPy failed: {reference['error']}")
         numpy_latencies.append(reference["latency_ms"])
     again = [
-        {**record, "retimed_ms": median(times), "retimed_tflops": workload.flop / median(times) / 1e9}
+        {**record, "retimed_ms": median(times), "retimed_tflops": task.flop / median(times) / 1e9}
         for record, times in zip(candidates, latencies)
         if len(times) == rounds
     ]
     if not again:
         raise ValueError("export: none of the best configurations could be built and run again")
-    return sorted(again, key=lambda record: record["retimed_ms"]), workload.flop / median(numpy_latencies) / 1e9
+    return sorted(again, key=lambda record: record["retimed_ms"]), task.flop / median(numpy_latencies) / 1e9
 
 
 def write(winner, numpy_tflops, folder):
@@ -115,18 +116,17 @@ def write(winner, numpy_tflops, folder):
     ValueError
         If the kernel cannot be built.
     """
-    workload = from_dict(winner["workload"])
+    task = from_dict(winner["workload"])
     device = find_again(winner["device"])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    result = measure(workload, winner["config"], device, PATIENT, save=folder)
+    result = measure(task, winner["config"], device, PATIENT, save=folder)
     if result["error_code"] != ErrorCode.NO_ERROR:
         raise ValueError(f"export: building the best configuration failed: {result['error']}")
     best = {key: winner[key] for key in ("config", "workload", "device", "retimed_ms", "retimed_tflops")}
     best["numpy_tflops"] = numpy_tflops
     (folder / "best.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
-    names = "X, W, Z" if workload.operator.startswith("conv") else "X, Y, Z"
-    usage = USAGE.format(kind=device.kind, shapes=workload.shapes, names=names)
+    usage = USAGE.format(kind=device.kind, shapes=task.shapes, names=", ".join(task.buffers))
     (folder / "run_kernel.py").write_text(usage, encoding="utf-8")
 
 

@@ -1,77 +1,84 @@
-"""A template whose configurations go wrong in every way there is; the matrix multiplication of the CPU template otherwise."""
+"""An operator from outside the package whose configurations go wrong in every way there is; else a matrix multiplication."""
 
 import ctypes
 import itertools
 import os
 import signal
 
-from nni_tensor_tuners.schedules import matmul_cpu, matmul_cuda
+from nni_tensor_tuners.tasks.matmul import Matmul, cpu, cuda
 
 
-def good(workload):
-    return {"X": [1, 1, workload.n // 4, 4], "Y": [2, 1, 1, workload.m // 2], "K": [1, workload.k, 1]}
+class Faulty(Matmul):
+    """A matrix multiplication whose one parameter says what goes wrong."""
+
+    operator = "faulty_template:Faulty"
+
+    def search_space(self, kind, extended=False):
+        return {"fault": {"_type": "choice", "_value": list(FAULTS)}}
+
+    def constraints(self, device, extended=False):
+        return []
+
+    def module(self, config, device):
+        return FAULTS[config["fault"]](self).mod
 
 
-def search_space(workload, extended=False):
-    return {"fault": {"_type": "choice", "_value": list(FAULTS)}}
+def good(task):
+    return {"X": [1, 1, task.n // 4, 4], "Y": [2, 1, 1, task.m // 2], "K": [1, task.k, 1]}
 
 
-def schedule(workload, config):
-    return FAULTS[config["fault"]](workload)
+def fine(task):
+    return cpu.schedule(task, good(task))
 
 
-def fine(workload):
-    return matmul_cpu.schedule(workload, good(workload))
-
-
-def raises(workload):
+def raises(task):
     raise ValueError("this configuration is refused")
 
 
-def segfaults(workload):
+def segfaults(task):
     ctypes.string_at(0)
 
 
-def hangs_while_building(workload):
+def hangs_while_building(task):
     for _ in itertools.count():
         ctypes.CDLL(None).usleep(1000)
 
 
-def wrong_answer(workload):
+def wrong_answer(task):
     """Leaves out the last of the k products."""
-    return _rewritten(workload, "te.sum(x[i, r] * y[r, j], axis=r)", reduced=workload.k - 1)
+    return _rewritten(task, "te.sum(x[i, r] * y[r, j], axis=r)", reduced=task.k - 1)
 
 
-def reports_nan(workload):
-    return _rewritten(workload, "te.sum(x[i, r] / (y[r, j] - y[r, j]) * 0.0, axis=r)")
+def reports_nan(task):
+    return _rewritten(task, "te.sum(x[i, r] / (y[r, j] - y[r, j]) * 0.0, axis=r)")
 
 
-def hangs_while_running(workload):
+def hangs_while_running(task):
     """Some years of additions."""
-    return _rewritten(workload, "te.sum(x[i, r % 2] * y[r % 3, j], axis=r)", reduced=1 << 50)
+    return _rewritten(task, "te.sum(x[i, r % 2] * y[r % 3, j], axis=r)", reduced=1 << 50)
 
 
-def aborts_while_running(workload):
-    return _rewritten(workload, "tirx.call_extern('float32', 'abort')", reduced=None)
+def aborts_while_running(task):
+    return _rewritten(task, "tirx.call_extern('float32', 'abort')", reduced=None)
 
 
-def leaves_a_child(workload):
+def leaves_a_child(task):
     import subprocess
 
     subprocess.Popen(["sleep", "12345.678"])
-    return raises(workload)
+    return raises(task)
 
 
-def kills_its_trial(workload):
+def kills_its_trial(task):
     """The trial dies without a word; the worker goes with it."""
     os.kill(os.getppid(), signal.SIGKILL)
-    hangs_while_building(workload)
+    hangs_while_building(task)
 
 
-def does_not_compile(workload):
+def does_not_compile(task):
     """GPU threads, for a CPU."""
-    config = {"X": [1, 1, workload.n, 1], "Y": [1, 1, 1, workload.m], "K": [1, 1, workload.k]}
-    return matmul_cuda.schedule(workload, config)
+    config = {"X": [1, 1, task.n, 1], "Y": [1, 1, 1, task.m], "K": [1, 1, task.k]}
+    return cuda.schedule(task, config)
 
 
 FAULTS = {
@@ -92,12 +99,12 @@ FAULTS = {
 }
 
 
-def _rewritten(workload, element, reduced=0):
-    """A schedule of some other computation on the workload's buffers."""
+def _rewritten(task, element, reduced=0):
+    """A schedule of some other computation on the task's buffers."""
     from tvm import s_tir, te, tirx
 
-    x, y = (te.placeholder(shape, name=name) for name, shape in zip("XY", workload.shapes))
-    r = None if reduced is None else te.reduce_axis((0, tirx.IntImm("int64", reduced or workload.k)), name="k")
+    x, y = (te.placeholder(shape, name=name) for name, shape in zip("XY", task.shapes))
+    r = None if reduced is None else te.reduce_axis((0, tirx.IntImm("int64", reduced or task.k)), name="k")
     scope = {"x": x, "y": y, "r": r, "te": te, "tirx": tirx}
-    z = te.compute((workload.n, workload.m), lambda i, j: eval(element, {**scope, "i": i, "j": j}), name="Z")  # noqa: S307
+    z = te.compute((task.n, task.m), lambda i, j: eval(element, {**scope, "i": i, "j": j}), name="Z")  # noqa: S307
     return s_tir.Schedule(te.create_prim_func([x, y, z]))

@@ -12,7 +12,7 @@ from conftest import TESTS, wait_for
 
 from nni_tensor_tuners.frontends.nni import manager as managers
 from nni_tensor_tuners.frontends.nni.manager import Manager
-from nni_tensor_tuners.search.registry import searches_by_nni_name
+from nni_tensor_tuners.search.registry import SEARCHES
 from nni_tensor_tuners.study import records
 
 TRIALS = TESTS.parent / "trials"
@@ -21,7 +21,7 @@ SMALL_SPACE = {name: {"_type": "factor", "_value": [32, parts]} for name, parts 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    assert managers.register() == list(searches_by_nni_name())
+    assert managers.register() == [entry.nni_name for entry in SEARCHES.values()]
 
 
 @pytest.fixture

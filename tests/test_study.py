@@ -80,8 +80,8 @@ def test_no_configuration_at_all_is_an_error_and_none_left_is_the_end():
     with pytest.raises(ValueError, match="no configuration satisfies"):
         study(SMALL, constraints=["u > 64"]).ask([0])
     one = study(SMALL)
-    assert len(one.ask(range(5))) == 3 and one.exhausted
-    assert one.ask([7]) == []
+    assert len(one.ask(range(5))) == 3
+    assert one.ask([7]) == [] and one.exhausted
 
 
 def test_resume_knows_every_result_and_asks_again_what_was_cut_short(tmp_path):

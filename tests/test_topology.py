@@ -9,10 +9,9 @@ import pytest
 from test_search import MM1, TARGET, distance, planted
 
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
-from nni_tensor_tuners.device import find_device
-from nni_tensor_tuners.schedules import get_template
 from nni_tensor_tuners.search.actor_critic import ActorCritic
-from nni_tensor_tuners.workloads import get_workload
+from nni_tensor_tuners.tasks import get_task
+from nni_tensor_tuners.tasks.device import find_device
 
 UNTILED = {"X": [512, 1, 1, 1], "Y": [1024, 1, 1, 1], "K": [1024, 1, 1]}
 BOTH = ["GBFS", "NA2C"]

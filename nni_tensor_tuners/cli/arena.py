@@ -6,7 +6,7 @@ from pathlib import Path
 from ..search import SEARCHES
 from ..study import records
 from ..tasks import OPERATORS, WORKLOADS
-from ..tasks.arguments import TASK_HELP, add_shape, named_task, positive
+from ..tasks.arguments import WORKLOAD_HELP, add_shape, named_task, positive
 from ..tasks.device import KINDS, find_device, usable_cores
 from .progress import Progress
 
@@ -44,7 +44,7 @@ def add_commands(command):
         "Every trial is recorded in the output folder as it ends, and the same command goes on where it was interrupted. The "
         "records can be replayed.",
     )
-    sub.add_argument("workload", help=TASK_HELP)
+    sub.add_argument("workload", help=WORKLOAD_HELP)
     _add_searches(sub)
     _add_runs(sub, 128, 5, "runs/compare-WORKLOAD")
     _add_live(sub)
@@ -56,7 +56,7 @@ def add_commands(command):
         "examples: tensor-tuners sensitivity landscapes    tensor-tuners sensitivity mm1 --trials 128 --seeds 5",
     )
     sub.add_argument(
-        "sources", nargs="+", metavar="SOURCE", help=f"landscapes to replay: {_LANDSCAPE_HELP}; or, live, {TASK_HELP}"
+        "sources", nargs="+", metavar="SOURCE", help=f"landscapes to replay: {_LANDSCAPE_HELP}; or, live, {WORKLOAD_HELP}"
     )
     sub.add_argument("--q", type=float, nargs="+", default=RATES, help=f"mutation rates (default: {_listed(RATES)})")
     sub.add_argument(

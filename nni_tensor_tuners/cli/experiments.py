@@ -127,7 +127,15 @@ def _register(args):
 
 
 def _searches(args):
-    print(registry.as_markdown() if args.markdown else registry.as_text())
+    if args.markdown:
+        print(registry.as_markdown())
+        return
+    for entry in registry.SEARCHES.values():
+        name = entry.name if entry.nni_name == entry.name else f"{entry.name} ({entry.nni_name} in a YAML)"
+        print(f"{name}: {entry.summary}{'; takes transfer' if entry.transfers else ''}")
+        for argument in entry.arguments:
+            paper = f" [paper: {argument.paper}]" if argument.paper else ""
+            print(f"    {argument.name}: {argument.value}  {argument.help}{paper}")
 
 
 def _report(args):

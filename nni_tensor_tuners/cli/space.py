@@ -3,7 +3,7 @@
 import json
 
 from ..tasks import SPACES
-from ..tasks.arguments import TASK_HELP, add_rpc, add_shape, is_remote, named_task
+from ..tasks.arguments import WORKLOAD_HELP, add_rpc, add_shape, is_remote, named_task
 from ..tasks.device import GENERIC, KINDS, find_device
 from .progress import Progress
 
@@ -16,7 +16,7 @@ def add_commands(command):
         "Write the search space and the constraints of a workload.",
         "examples: tensor-tuners space mm1 --target cuda      tensor-tuners space matmul --n 64 --k 64 --m 64 --output experiments/mine",
     )
-    sub.add_argument("workload", help=TASK_HELP)
+    sub.add_argument("workload", help=WORKLOAD_HELP)
     add_shape(sub)
     sub.add_argument(
         "--target",

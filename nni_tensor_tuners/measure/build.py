@@ -5,7 +5,7 @@ import shutil
 
 import tvm
 
-from ..schedules.cuda_limits import check_limits
+from ..tasks.cuda_limits import check_limits
 
 # Before a kernel's binary, at the end of its CUDA source, where `remote.compile_cuda_here` sends it along.
 BINARY = "// compiled by tensor-tuners: "
@@ -16,23 +16,35 @@ def target_of(device):
     mcpu = device.mcpu or tvm.target.codegen.llvm_get_system_cpu()
     if device.kind == "cuda":
         return tvm.target.Target(
-            {"kind": "cuda", "arch": device.arch, "max_threads_per_block": 1024, "max_shared_memory_per_block": 49152},
+            {
+                "kind": "cuda",
+                "arch": device.arch,
+                "max_threads_per_block": device.threads,
+                "max_shared_memory_per_block": device.shared_bytes,
+            },
             host={"kind": "llvm", "mcpu": mcpu},
         )
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": device.cores})
 
 
-def instantiate(template, workload, config, target):
+def instantiate(task, config, device, target):
     """The scheduled module of a configuration.
+
+    Parameters
+    ----------
+    task, config, device
+        A `Task`, a configuration, a `Device`.
+    target
+        What `target_of` returns for the device.
 
     Raises
     ------
     Exception
-        Whatever the template raises (TVM's ScheduleError is no ValueError); ValueError if a CUDA kernel breaks a limit.
+        Whatever the task raises (TVM's ScheduleError is no ValueError); ValueError if a CUDA kernel breaks a limit.
     """
-    module = template.schedule(workload, config).mod
-    if target.kind.name == "cuda":
-        check_limits(module, target)
+    module = task.module(config, device)
+    if device.kind == "cuda":
+        check_limits(module, device, target)
     return module
 
 

@@ -1,20 +1,35 @@
 """One trial at a time times on a device; on a CPU, nobody compiles meanwhile either."""
 
+import contextlib
 import fcntl
 import os
+import stat
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 
 def shared_folder():
-    """This user's folder for what processes share."""
+    """This user's folder for what processes share.
+
+    Raises
+    ------
+    OSError
+        In one line, if what has its name is not a folder that only we can write to: anybody may have made it.
+    """
     folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise OSError(f"{folder}: expected a folder of ours, and it is none (a link or a file); remove it")
+    if status.st_uid != os.getuid():
+        raise OSError(f"{folder}: expected a folder of ours, and it belongs to user {status.st_uid}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(f"{folder}: others may write to it (mode {stat.S_IMODE(status.st_mode):o}); chmod 700 it, or remove it")
     return folder
 
 
-@contextmanager
+@contextlib.contextmanager
 def only_one(path):
     """Held by one process at a time; ``path`` is a file for it."""
     with open(path, "a", encoding="utf-8") as file:
@@ -41,7 +56,7 @@ class DeviceLock:
         self._door = folder / f"{device.identity}.door"
         self._sharing_matters = device.kind == "cpu" and not device.rpc
 
-    @contextmanager
+    @contextlib.contextmanager
     def shared(self):
         """Held while compiling."""
         if not self._sharing_matters:
@@ -50,13 +65,13 @@ class DeviceLock:
         with self._held(fcntl.LOCK_SH):
             yield
 
-    @contextmanager
+    @contextlib.contextmanager
     def exclusive(self):
         """Held while timing."""
         with self._held(fcntl.LOCK_EX):
             yield
 
-    @contextmanager
+    @contextlib.contextmanager
     def _held(self, mode):
         with open(self._room, "a", encoding="utf-8") as room:
             with only_one(self._door):

@@ -9,9 +9,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from ..device import find_device, usable_cores
-from ..schedules import get_template
-from ..workloads import to_dict
+from ..tasks.device import find_device, usable_cores
 from .codes import ErrorCode
 from .limits import Limits
 
@@ -25,19 +23,17 @@ STAGES = {
 }
 
 
-def measure(workload, config, device, limits=Limits(), best_latency_ms=None, template=None, save=None):
-    """Build, check against NumPy, and time one configuration.
+def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=None):
+    """Build, check against the expected output, and time one configuration.
 
     Parameters
     ----------
-    workload, config, device
-        What to measure, and where: a workload, a configuration, a `Device`.
+    task, config, device
+        What to measure, and where: a `Task`, a configuration, a `Device`.
     limits
         A `Limits`.
     best_latency_ms
-        The best latency known so far; a kernel far slower is timed by single runs only.
-    template
-        Name of the template's module, if not the workload's own.
+        The best latency known so far of this task; a kernel far slower is timed by single runs only.
     save
         A folder to write the compiled kernel to.
 
@@ -48,25 +44,20 @@ def measure(workload, config, device, limits=Limits(), best_latency_ms=None, tem
         ``tflops``, ``latency_ms`` (median), ``spread`` (interquartile range / median), ``compile_seconds``,
         ``early_stopped``.
     """
-    job = {
-        "config": config,
-        "best_latency_ms": best_latency_ms,
-        "template": template or get_template(workload, device.kind).__name__,
-        "save": str(save) if save else None,
-    }
-    return _run_worker(job, workload, device, limits)
+    job = {"config": config, "best_latency_ms": best_latency_ms, "save": str(save) if save else None}
+    return _run_worker(job, task, device, limits)
 
 
-def measure_reference(workload, limits=Limits(), environment=None):
-    """Time the workload's NumPy reference on the CPU as `measure` times kernels: in a fresh process, on all cores, with the
+def measure_reference(task, limits=Limits(), environment=None):
+    """Time the task's reference (NumPy's) on the CPU as `measure` times kernels: in a fresh process, on all cores, with the
     same placement of buffers. Returns the same dict, without what concerns building.
 
     ``environment`` has variables for that process, such as OPENBLAS_CORETYPE."""
-    return _run_worker({"template": None}, workload, find_device("cpu"), limits, environment)
+    return _run_worker({}, task, find_device("cpu"), limits, environment)
 
 
-def _run_worker(job, workload, device, limits, environment=None):
-    job = {**job, "workload": to_dict(workload), "device": asdict(device), "limits": asdict(limits)}
+def _run_worker(job, task, device, limits, environment=None):
+    job = {**job, "workload": task.to_dict(), "device": asdict(device), "limits": asdict(limits)}
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
     threads = dict.fromkeys(

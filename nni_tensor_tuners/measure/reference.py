@@ -1,45 +1,74 @@
-"""What a kernel's output is compared with. NumPy's answer to a large workload is kept, lest every trial compute it again."""
+"""What a kernel's output is compared with. The answer to a large task is kept, lest every trial compute it again."""
 
 import contextlib
-import hashlib
-import json
 import os
 import tempfile
 from pathlib import Path
 
-from ..workloads import to_dict
-
 # Above this, a CPU core needs more than about a tenth of a second.
 KEPT_FLOP = 10e9
 
-# So many answers are kept, each some hundred MB; the oldest go.
-KEPT = 3
+# So much is kept in all, of this user's tasks; the oldest answers go. One that is larger by itself is not kept.
+KEPT_BYTES = 2 << 30
+
+# At most, what NumPy writes before the data.
+HEADER_BYTES = 4096
 
 
-def expected_output(workload, inputs, folder):
-    """The output that NumPy computes from ``workload.inputs()``, float32, not to be written to.
+def expected_output(task, inputs, folder, kept_bytes=KEPT_BYTES):
+    """The reference's output for ``task.inputs()``, not to be written to.
 
     Parameters
     ----------
-    workload, inputs
-        The workload and its inputs.
+    task, inputs
+        The `Task` and its inputs.
     folder
         Where answers are kept.
+    kept_bytes
+        The most that files of answers there may take.
     """
     import numpy as np
 
-    if workload.flop < KEPT_FLOP:
-        return workload.reference(*inputs)
-    digest = hashlib.sha256(json.dumps(to_dict(workload), sort_keys=True).encode()).hexdigest()[:16]
-    path = Path(folder) / f"reference-{digest}.npy"
+    if task.flop < KEPT_FLOP:
+        return task.reference(*inputs)
+    path = Path(folder) / f"reference-{task.digest()[:16]}.npy"
     with contextlib.suppress(OSError, ValueError):  # not there yet, or unreadable
         return np.load(path, mmap_mode="r")
-    expected = workload.reference(*inputs)
-    # Whole or not at all, whoever else writes the same.
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-        np.save(file, expected)
-    os.replace(file.name, path)
-    kept = sorted(Path(folder).glob("reference-*.npy"), key=os.path.getmtime)
-    for old in kept[:-KEPT]:
-        old.unlink(missing_ok=True)
+    expected = task.reference(*inputs)
+    with contextlib.suppress(OSError):  # a full disk is no fault of the kernel
+        _keep(expected, path, kept_bytes)
     return expected
+
+
+def _keep(expected, path, kept_bytes):
+    """Write an answer to a file, and delete the oldest ones beside it that are too much."""
+    import numpy as np
+
+    if expected.nbytes + HEADER_BYTES > kept_bytes:
+        return
+    _make_room(path.parent, kept_bytes - expected.nbytes - HEADER_BYTES)
+    # Whole or not at all, whoever else writes the same.
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        try:
+            np.save(file, expected)
+            file.flush()
+        except OSError:
+            os.unlink(file.name)
+            raise
+    os.replace(file.name, path)
+    _make_room(path.parent, kept_bytes)  # others may have written meanwhile
+
+
+def _make_room(folder, most):
+    """Delete the oldest answers until the rest take no more bytes than so many."""
+    found = []
+    for path in folder.glob("reference-*.npy"):
+        with contextlib.suppress(FileNotFoundError):  # another process has deleted it
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most:
+            return
+        path.unlink(missing_ok=True)
+        total -= size

@@ -18,10 +18,8 @@ import tempfile
 import time
 from dataclasses import asdict, replace
 
-from .. import records
-from ..device import Device, find_device, vector_file, wanted
-from .lock import only_one
-from .worker import die_with_parent, first_line
+from ..tasks.device import Device, cuda_limits, find_device, vector_file, wanted
+from .child import die_with_parent, first_line
 
 # NumPy and TVM are imported inside functions, as in the worker.
 
@@ -34,7 +32,7 @@ ASK_SECONDS = 50
 POLL_SECONDS = 0.5
 
 
-def find_remote_device(rpc, key, target="auto", known=None):
+def find_remote_device(rpc, key, target="auto"):
     """The device that the servers of a tracker have, as they say themselves; all of one key are taken to be alike.
 
     Parameters
@@ -43,36 +41,13 @@ def find_remote_device(rpc, key, target="auto", known=None):
         The tracker's HOST:PORT, and the servers' key.
     target
         As for `find_device`: "auto" is a GPU where the server has one, else its CPU.
-    known
-        A file that remembers the answer, so that only the first trial of an experiment has to ask.
 
     Raises
     ------
     ValueError
         In one line: no tracker, no such key, no such device.
     """
-    target = wanted(target)
-    if known is None:
-        return _ask(rpc, key, target)
-    with only_one(known):
-        question = {"rpc": rpc, "key": key, "target": target}
-        for record in records.read(known):
-            if record.get("asked") == question:
-                return Device(**record["device"])
-        device = _ask(rpc, key, target)
-        records.append(known, {"asked": question, "device": asdict(device)})
-        return device
-
-
-def find_again(label):
-    """The device of a record, from what `Device.label` says of it; ValueError if it is not there any more."""
-    if "rpc" in label:
-        return find_remote_device(label["rpc"], label["key"], label["kind"])
-    return find_device(label["kind"])
-
-
-def _ask(rpc, key, target):
-    command = [sys.executable, "-m", __name__, rpc, key, target]
+    command = [sys.executable, "-m", __name__, rpc, key, wanted(target)]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ASK_SECONDS)
     except subprocess.TimeoutExpired:
@@ -84,6 +59,13 @@ def _ask(rpc, key, target):
     if "error" in answer:
         raise ValueError(f"rpc: {answer['error']}")
     return Device(**answer)
+
+
+def find_again(label):
+    """The device of a record, from what `Device.label` says of it; ValueError if it is not there any more."""
+    if "rpc" in label:
+        return find_remote_device(label["rpc"], label["key"], label["kind"])
+    return find_device(label["kind"])
 
 
 def main(rpc, key, target):
@@ -112,7 +94,9 @@ def _describe(session, rpc, key, target):
     place = Device("cpu", mcpu, "remote", rpc=rpc, key=key, mcpu=mcpu)
     gpu = session.cuda()
     if target != "cpu" and gpu.exist:
-        return replace(place, kind="cuda", name=gpu.device_name, arch=f"sm_{gpu.compute_version.replace('.', '')}")
+        arch = f"sm_{gpu.compute_version.replace('.', '')}"
+        said = {"threads": gpu.max_threads_per_block, "shared_bytes": gpu.max_shared_memory_per_block}
+        return replace(place, kind="cuda", name=gpu.device_name, arch=arch, **cuda_limits(arch), **said)
     if target == "cuda":
         raise ValueError(f"target cuda: the server with key {key!r} has no usable NVIDIA GPU")
     cpu = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})

@@ -2,8 +2,8 @@
 
 import os
 
-from .device import usable_cores
-from .measure.remote import use_binaries
+from ..tasks.device import usable_cores
+from .remote import use_binaries
 
 
 def serve(rpc, key, host, port):

@@ -1,5 +1,6 @@
 """Timing that two runs agree on."""
 
+import contextlib
 import math
 import mmap
 import time
@@ -19,7 +20,8 @@ def place(array):
     whole = array.nbytes + -array.nbytes % HUGE_PAGE
     memory = mmap.mmap(-1, whole + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # of a system without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, dtype=np.uint8)
     start = -raw.ctypes.data % HUGE_PAGE
     placed = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -4,17 +4,15 @@ Reads a job as JSON from standard input and answers with JSON lines: ``{"stage":
 result. It does not outlive its parent.
 """
 
-import ctypes
 import functools
-import importlib
 import json
 import os
-import signal
 import sys
 import time
 
-from ..device import Device
-from ..workloads import from_dict
+from ..tasks import Task, from_dict
+from ..tasks.device import Device
+from .child import die_with_parent, first_line
 from .codes import ErrorCode
 from .limits import Limits
 from .lock import DeviceLock, shared_folder
@@ -54,22 +52,21 @@ def main():
 def run_job(job, begin):
     """Build, check and time; returns the result's fields or raises `Failure`."""
     device, limits = Device(**job["device"]), Limits(**job["limits"])
-    workload = from_dict(job["workload"])
+    task = from_dict(job["workload"])
     lock = DeviceLock(device)
-    if job["template"] is None:
+    if "config" not in job:
         with lock.exclusive():
             begin("run")
-            timed = time_reference(workload, limits)
-        return {**timed, "tflops": workload.flop / timed["latency_ms"] / 1e9}
+            timed = time_reference(task, limits)
+        return {**timed, "tflops": task.flop / timed["latency_ms"] / 1e9}
     with lock.shared():
         from . import build, cores  # imports TVM, which is work for a CPU's cores as well
 
-        template = importlib.import_module(job["template"])
         target = build.target_of(device)
         begin("instantiate")
         start = time.perf_counter()
         try:
-            module = build.instantiate(template, workload, job["config"], target)
+            module = build.instantiate(task, job["config"], device, target)
         except Exception as error:
             raise Failure(ErrorCode.INSTANTIATION_ERROR, error) from None
         begin("compile")
@@ -86,8 +83,8 @@ def run_job(job, begin):
         compile_seconds = time.perf_counter() - start
         if job.get("save"):
             save(job["save"], library, module, build.device_source(library))
-        inputs = workload.inputs()
-        expected = expected_output(workload, inputs, shared_folder())
+        inputs = task.inputs()
+        expected = expected_output(task, inputs, shared_folder())
         if device.kind == "cuda" and not device.rpc:
             wake_gpu()
     begin("wait")
@@ -98,14 +95,14 @@ def run_job(job, begin):
             raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
         begin("run")
         opened = functools.partial(remote.opened, server, exported, device.kind, limits.run_seconds)
-        timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"))
+        timed = check_and_time(opened, inputs, expected, task.tolerance, limits, job.get("best_latency_ms"))
     else:
         with lock.exclusive():
             begin("run")
             opened = functools.partial(opened_here, library, device.kind)
             disturbed = cores.disturbed if device.kind == "cpu" else None
-            timed = check_and_time(opened, inputs, expected, limits, job.get("best_latency_ms"), disturbed)
-    timed["tflops"] = workload.flop / timed["latency_ms"] / 1e9
+            timed = check_and_time(opened, inputs, expected, task.tolerance, limits, job.get("best_latency_ms"), disturbed)
+    timed["tflops"] = task.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
 
@@ -131,7 +128,7 @@ def opened_here(library, kind):
     return library.mod, tvm.cpu(), lambda array: tvm_ffi.from_dlpack(place(array))
 
 
-def check_and_time(opened, inputs, expected, limits, best_latency_ms, disturbed=None):
+def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms, disturbed=None):
     """Run once and compare with NumPy, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
@@ -142,7 +139,7 @@ def check_and_time(opened, inputs, expected, limits, best_latency_ms, disturbed=
         arguments = [put(array) for array in (*inputs, np.zeros_like(expected))]
         module["main"](*arguments)
         where.sync()
-        difference = wrong_answer(arguments[-1].numpy(), expected)
+        difference = wrong_answer(arguments[-1].numpy(), expected, tolerance)
         if difference is None:
             return time_repeatedly(
                 lambda number, repeat: module.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results,
@@ -155,35 +152,31 @@ def check_and_time(opened, inputs, expected, limits, best_latency_ms, disturbed=
     raise Failure(ErrorCode.WRONG_ANSWER, difference)
 
 
-def time_reference(workload, limits):
+def time_reference(task, limits):
     """Time NumPy."""
     from . import cores
     from .timing import place, time_repeatedly
 
-    inputs = [place(array) for array in workload.inputs()]
-    output = place(workload.reference(*inputs))
+    inputs = [place(array) for array in task.inputs()]
+    output = place(task.reference(*inputs))
 
     def run(number, repeat):
         means = []
         for _ in range(repeat):
             start = time.perf_counter()
             for _ in range(number):
-                workload.reference(*inputs, out=output)
+                task.reference(*inputs, out=output)
             means.append((time.perf_counter() - start) / number)
         return means
 
     return time_repeatedly(run, limits, disturbed=cores.disturbed)
 
 
-def wrong_answer(actual, expected):
-    """None if an output is right, else what is wrong with it.
-
-    Rounding of float32 sums of K products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest
-    output; one product left out or added is some hundred times above it.
-    """
+def wrong_answer(actual, expected, tolerance=Task.tolerance):
+    """None if an output is right, else what is wrong with it; ``tolerance`` is relative to the largest expected output."""
     import numpy as np
 
-    tolerance = 1e-4 * float(np.abs(expected).max())
+    tolerance *= float(np.abs(expected).max())
     error = np.abs(actual - expected)
     wrong = ~(error <= tolerance)  # so that NaN is wrong
     if not wrong.any():
@@ -203,22 +196,6 @@ def save(folder, library, module, source):
         if text is not None:
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
-
-
-def die_with_parent():
-    """Have the kernel end this process when the one that started it ends, however that happens (Linux)."""
-    set_parent_death_signal = 1  # PR_SET_PDEATHSIG
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended in between
-        sys.exit(1)
-
-
-def first_line(error):
-    """The line of an error that says what happened: TVM puts the location before it, its RPC a heading, nvcc the source."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.endswith("RPC call:")]
-    telling = [line for line in lines if "error" in line.lower()]
-    return (telling or lines or [type(error).__name__])[0][:500]
 
 
 if __name__ == "__main__":

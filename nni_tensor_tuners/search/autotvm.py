@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 
-from ..space import Discrete, Factor
 from .base import Search, check_choice, check_elsewhere, check_integer, check_number
 from .cost_model import CostModel, one_thread
 
@@ -28,30 +27,48 @@ class AutoTVM(Search):
     all results; ``chains`` Markov chains, which go on where they stopped last time, anneal over the model's scores; of the best
     candidates a diverse batch is chosen greedily (equation 3), and a fraction ``epsilon`` of it is random.
 
-    A step of a chain gives one parameter another of its values. The model sees each parameter's numbers, and for factor
-    parameters also the products of the inner factors (the extents of the tiles), which trees cannot multiply together
-    themselves. Failed trials are labelled as the worst. A batch is chosen from the results there are when the one before has
-    been handed out. The log says how long fitting and annealing took; on a space of three factor parameters some tenths of a
-    second per batch.
+    A step of a chain gives one parameter another of its values; one that breaks a constraint is not taken. The log says how
+    long fitting and annealing took; on a space of three factor parameters some tenths of a second per batch.
+
+    Where it departs from the paper:
+
+    - The model sees the configuration's own numbers (`Parameter.tree_features`), not the program's: no loop context (section
+      A.2.1), no relation features (A.2.2). Its model of trees is here, its TreeGRU (section 3.1) is not.
+    - A batch is chosen from the results there are when the one before has been handed out, so that trials can run side by side;
+      told in turn, it is Algorithm 1.
+    - No configuration is measured twice.
+    - Labels go from 0 (the worst, and all that failed) to 1 (the best), for both objectives. Past 2^16 pairs, those of equation
+      2 are sampled.
+    - Alpha in equation 3 is in standard deviations of the candidates' scores.
+    - Of what the paper leaves open: temperature falls from 1 to 0 standard deviations of the chains' first scores; annealing
+      ends early after 50 steps that brought no better candidate, as in TVM; epsilon of a small batch is a share on average;
+      improvement is counted from the model's best score of what was measured; the confidence bound is one deviation above the
+      mean.
+    - What is transferred (`transfer`) are configurations. The global model and equation 4 are section 4's, but that section
+      turns away from configuration features, for a loop context that means the same for every shape and operator: in figure 9
+      they serve within one task only. Here they serve between shapes and devices that have the same parameters, as far as the
+      same tiles are good there.
 
     Parameters
     ----------
     batch_size
         b; 64 in the paper. Budgets of 200 trials do better with 16: see the README's table.
     objective
-        "rank" (equation 2, the paper's choice) or "regression".
+        "rank" (equation 2) or "regression". Left out, it is the paper's: "rank", and "regression" with the acquisitions "ei"
+        and "ucb" (section 6.1).
     acquisition
         "mean" (the paper's choice), or "ei" (expected improvement) or "ucb" (upper confidence bound) over 5 bootstrapped
         models.
     chains, steps
-        Of the simulated annealing; 128 and 500.
+        Of the simulated annealing; 128 and 500 in the paper (section A.3).
     epsilon
-        Fraction of random configurations in a batch; 0.05.
+        Fraction of random configurations in a batch; 0.05 in the paper.
     candidates
         lambda: a batch is chosen from the best ``candidates`` x ``batch_size``; 1 switches diversity off. The paper tries 1, 2
-        and 4.
+        and 4, and chooses none.
     diversity
-        alpha, what a parameter value that is new to the batch is worth, in standard deviations of the candidates' scores.
+        alpha, what a parameter value that is new to the batch is worth, in standard deviations of the candidates' scores. The
+        paper gives none.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
@@ -68,7 +85,7 @@ class AutoTVM(Search):
         space,
         seed=0,
         batch_size=64,
-        objective="rank",
+        objective=None,
         acquisition="mean",
         chains=128,
         steps=500,
@@ -78,8 +95,10 @@ class AutoTVM(Search):
     ):
         super().__init__(space, seed)
         check_integer("batch_size", batch_size)
-        check_choice("objective", objective, ("rank", "regression"))
         check_choice("acquisition", acquisition, ("mean", "ei", "ucb"))
+        if objective is None:
+            objective = "rank" if acquisition == "mean" else "regression"
+        check_choice("objective", objective, ("rank", "regression"))
         check_integer("chains", chains)
         check_integer("steps", steps)
         check_number("epsilon", epsilon, 0, 1)
@@ -103,6 +122,13 @@ class AutoTVM(Search):
         self._movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
 
     def transfer(self, histories):
+        """Train a global model (equation 4) on configurations measured elsewhere; see the class for how that is not section 4.
+
+        Raises
+        ------
+        ValueError
+            If nothing was measured there, or if the configurations have other parameters.
+        """
         features, labels, groups = [], [], []
         for group, history in enumerate(histories):
             for config, _ in history:
@@ -182,20 +208,16 @@ class AutoTVM(Search):
     def _features_of(self, i, vertex):
         known = self._features[i]
         if vertex not in known:
-            known[vertex] = tree_features(self.space.parameters[i], vertex)
+            known[vertex] = self.space.parameters[i].tree_features(vertex)
         return known[vertex]
 
     def _features_elsewhere(self, config):
         """Features of a configuration of another space with the same parameters: other extents, other values."""
         check_elsewhere(self.space, config)
-        features = []
-        for parameter in self.space.parameters:
-            value = config[parameter.name]
-            fits = isinstance(value, (list, tuple)) and len(value) == parameter.parts if isinstance(parameter, Factor) else True
-            if not fits:
-                raise ValueError(f"transfer: parameter '{parameter.name}' has {parameter.parts} factors here, {value!r} there")
-            features += tree_features(parameter, _vertex_elsewhere(parameter, value))
-        return features
+        try:
+            return [x for parameter in self.space.parameters for x in parameter.features_of_value(config[parameter.name])]
+        except ValueError as error:
+            raise ValueError(f"transfer: {error}") from None
 
     # Simulated annealing.
 
@@ -284,31 +306,9 @@ def normalised(fitnesses):
     return np.array([0.0 if fitness is None or span == 0 else (fitness - low) / span for fitness in fitnesses])
 
 
-def tree_features(parameter, vertex):
-    """A vertex's numbers, and for a factor parameter the products of its inner factors."""
-    features = parameter.features(vertex)
-    if isinstance(parameter, Factor):
-        product = vertex[-1]
-        for factor in vertex[-2:0:-1]:
-            product *= factor
-            features.append(float(product))
-    return features
-
-
 def expected_improvement(mean, deviation, incumbent):
     """Expected improvement of a normal variable over ``incumbent``; arrays of shape (n,)."""
     deviation = np.maximum(deviation, 1e-9)
     z = (mean - incumbent) / deviation
     below = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in z])
     return deviation * (z * below + np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi))
-
-
-def _vertex_elsewhere(parameter, value):
-    if isinstance(parameter, Factor):
-        return tuple(value)
-    try:
-        return parameter.encode(value)
-    except ValueError:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and isinstance(parameter, Discrete):
-            return value  # a number that this space does not list
-        raise ValueError(f"transfer: {parameter.error('').args[0]}value {value!r} is unknown here") from None

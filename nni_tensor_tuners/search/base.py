@@ -82,7 +82,11 @@ class Search(ABC):
         self._seen.add(self.space.point(config))
 
     def transfer(self, histories):
-        """Learn from what was measured elsewhere: another shape of the operator, another device.
+        """Learn from configurations measured elsewhere: another shape of the operator, another device.
+
+        What is shared is the configurations' own numbers, so the parameters must be the same, and it helps as far as the same
+        values are good there. It is not what section 4 of AutoTVM's paper recommends: features of the program, which mean the
+        same for every shape and operator.
 
         Parameters
         ----------
@@ -114,7 +118,7 @@ class Search(ABC):
         """Take note of a successful trial; failed ones are only kept from being proposed again."""
 
     def _pop_unseen(self, points):
-        """Take points off a list until one has not been seen (told, excluded) meanwhile, and return it; None when there is none."""
+        """Take points off a list until one has not been seen (told, excluded) meanwhile; None when there is none."""
         while points:
             if (point := points.pop(0)) not in self._seen:
                 return point

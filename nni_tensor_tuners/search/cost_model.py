@@ -5,7 +5,7 @@ import numpy as np
 # AutoTVM's own settings; more rounds than this changed nothing on recorded landscapes.
 TREES = {"max_depth": 3, "eta": 0.3, "gamma": 1e-4, "min_child_weight": 1, "lambda": 1.0, "base_score": 0.0}
 ROUNDS = 60
-# The pairs of equation 2 grow with the square of the results; past this many they are sampled, an equal share per configuration.
+# The pairs of equation 2 grow with the square of the results; past this many they are sampled, an equal share for each of them.
 MAX_PAIRS = 2**16
 
 
@@ -15,7 +15,7 @@ class CostModel:
     Parameters
     ----------
     objective
-        "rank" (equation 2) or "regression", of "Learning to Optimize Tensor Programs".
+        "rank" (equation 2) or "regression", of "Learning to Optimize Tensor Programs", section 3.2.
     members
         How many; their spread estimates the uncertainty.
     generator

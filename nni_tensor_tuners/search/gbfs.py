@@ -14,14 +14,16 @@ class GBFS(Search):
     neighbours are drawn, of which those not seen before are measured and queued in their turn.
 
     Beyond the paper, which has powers of two and matrix multiplication: any space, with OpEvo's adjacency, one parameter moved
-    at a time. A failed trial is not queued. With trials side by side the queue may be empty while results are outstanding; then
-    the oldest configuration still being measured is expanded, which told in turn is what would come next. Where nothing is left
-    to expand, a random configuration takes its place.
+    at a time. The paper's full text was not at hand: this follows its description in OpEvo's paper, the patent's claims and
+    NNI's public example. A failed trial is not queued. With trials side by side the queue may be empty while results are
+    outstanding; then the oldest configuration still being measured is expanded, which told in turn is what would come next.
+    Where nothing is left to expand, a random configuration takes its place.
 
     Parameters
     ----------
     num_samples
-        rho, neighbours drawn per expansion; 5 in the papers. As many as there are neighbours makes it plain best-first search.
+        rho, neighbours drawn per expansion; 5 in the experiments (OpEvo, appendix B). As many as there are neighbours makes it
+        plain best-first search.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})

@@ -1,4 +1,4 @@
-"""Genetic: the genetic algorithm of AutoTVM, the baseline of the AutoTVM and NoSE papers."""
+"""Genetic: the genetic algorithm that TVM has beside AutoTVM, a baseline of the AutoTVM and NoSE papers."""
 
 import heapq
 
@@ -7,25 +7,30 @@ from .variation import offspring
 
 
 class Genetic(Search):
-    """A genetic algorithm with the operators of AutoTVM's tuner.
+    """A genetic algorithm with the operators of TVM's ``GATuner``.
 
     A generation of ``population_size`` random configurations comes first. The next one is bred from the one before and the
     ``elite_size`` best of all: two different parents drawn in proportion to fitness, single-point crossover between parameters,
-    and every parameter replaced by a random other value with probability ``mutation_rate``; a child seen before is mutated
-    again.
+    and every parameter replaced by a random other value with probability ``mutation_rate``.
 
-    As in `OpEvo`, a generation is bred as soon as the one before has been handed out, and failed trials are never parents. The
-    generation before is the last ``population_size`` successful results, so that one still being measured is not lost.
+    Where it departs from TVM's:
+
+    - The population is 16 by default, not 100.
+    - A generation is bred as soon as the one before has been handed out, from the results there are by then. The generation
+      before is the last ``population_size`` successful results, so that one still being measured is not lost.
+    - Failed trials are never parents, also where all have failed; TVM's have fitness 0.
+    - A child that breaks a constraint or was seen before is bred anew, and given up after 200 attempts. TVM has no constraints,
+      and gives single parameters of a child seen before random values until it is new.
+    - A parameter that mutates changes; TVM draws from all its values, the old one among them.
 
     Parameters
     ----------
     population_size
-        AutoTVM has 100, which is half of a budget of 200 trials before the first child is bred; the default 16 is for budgets
-        of some hundreds.
+        100 in TVM, which is half of a budget of 200 trials before the first child is bred; 16 is for budgets of some hundreds.
     elite_size
-        How many of the best of all are parents of every generation; 3 in AutoTVM.
+        How many of the best of all are parents of every generation; 3 in TVM.
     mutation_rate
-        0.1 in AutoTVM.
+        Of every parameter; 0.1 in TVM.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"unroll": {"_type": "discrete", "_value": [0, 64, 512]}})

@@ -41,24 +41,26 @@ class NA2C(Search):
     actor and critic are trained after each round, by the policy gradient with advantage r - V(s) and by regression of V(s)
     on r.
 
-    Texts differ in which branch epsilon names; here ``exploration`` is the probability of a random move. Left open by the
-    papers: a round begins as soon as the one before has been handed out, and a result is credited to the moves that led to its
-    configuration, whenever it comes. The memory's moves were chosen by earlier policies, so they are weighted by the ratio of
-    probabilities, now over then, cut at 2. Where walks reach nothing new, a random configuration takes the round's place.
+    The paper's full text was not at hand: this follows its description in OpEvo's paper, the patent's claims and NNI's public
+    example, whose settings are the defaults where the others give none. Texts differ in which branch epsilon names; here
+    ``exploration`` is the probability of a random move. Left open by the papers: a round begins as soon as the one before has
+    been handed out, and a result is credited to the moves that led to its configuration, whenever it comes. The memory's moves
+    were chosen by earlier policies, so they are weighted by the ratio of probabilities, now over then, cut at 2. Where walks
+    reach nothing new, a random configuration takes the round's place.
 
     Parameters
     ----------
     n_states
-        Configurations measured per round.
+        Configurations measured per round; 6 in NNI's example.
     n_steps
-        T, moves per walk; 3 in the papers.
+        T, moves per walk; 3 in the experiments (OpEvo, appendix B).
     hidden_size
-        Units in the hidden layer that actor and critic share.
+        Units in the hidden layer that actor and critic share; 128 in NNI's example.
     lr
-        Adam's step size; 0 switches learning off.
+        Adam's step size; 0 switches learning off. 0.001 in NNI's example.
     exploration
-        Probability of a random move; the policy chooses otherwise. Walks that reach nothing new ten times in a row become
-        random.
+        Probability of a random move, 0.1 in NNI's example; the policy chooses otherwise. Walks that reach nothing new ten
+        times in a row become random.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})

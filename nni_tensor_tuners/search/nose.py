@@ -16,14 +16,26 @@ class NoSE(Search):
     fitness is estimated by the k nearest measured configurations in Canberra distance, and the best ``elite_ratio`` N (E) of
     them are measured. The population is the N best of all.
 
-    A failed trial is never a parent, but counts with fitness 0 in the estimate, as in the paper (or as the lowest one, if that
-    is negative). As in `OpEvo`, a generation is bred as soon as the one before has been handed out.
+    Where it departs from the paper:
+
+    - The population is 16 by default, not 100.
+    - A generation is bred as soon as the one before has been handed out, from the results there are by then, so that trials can
+      run side by side; told in turn, it is the paper's loop.
+    - A failed trial counts with fitness 0 in the estimate, as in the paper, or with the lowest one told, if that is negative.
+      It is never a parent: in the paper it is one with probability 0, unless all have failed.
+    - The two parents of a child differ.
+    - A child that breaks a constraint or was seen before is bred anew, and given up after 200 attempts; a random configuration
+      takes the place of a generation without children. The paper measures what breaks a constraint, and says nothing of
+      children seen before.
+    - Coordinates are `Parameter.features`: a factor parameter has one for every factor, a choice one for every element, of
+      which the chosen one is 1. The paper says no more than that configurations are vectors of discrete values. Where both are
+      0, the term of equation 4 is 0.
 
     Parameters
     ----------
     population_size
         N; 100 in the paper, which tunes for an hour and some thousands of trials. That is half of a budget of 200 before
-        the first child is bred; the default 16 is for budgets of some hundreds.
+        the first child is bred; 16 is for budgets of some hundreds.
     offspring_ratio
         M / N; 1.5 in the paper.
     elite_ratio

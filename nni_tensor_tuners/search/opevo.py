@@ -17,9 +17,14 @@ class OpEvo(Search):
     the best ``parents_size`` configurations into ``offspring_size`` children, parameter by parameter with probability
     proportional to fitness, and mutates every parameter of every child by a q-random walk.
 
-    Three things the paper leaves open: a generation is bred as soon as the one before has been handed out, from the results
-    there are by then, so that trials can run side by side (told in turn, it is the paper's synchronous loop); failed trials
-    are never parents, which is the limit of the paper's fitness zero; a child that breaks a constraint is bred again.
+    What the paper leaves open:
+
+    - A generation is bred as soon as the one before has been handed out, from the results there are by then, so that trials can
+      run side by side; told in turn, it is the paper's synchronous loop.
+    - Failed trials are never parents, which is the limit of the paper's fitness zero. A fitness below zero counts as zero in
+      equation 2, and all count the same where none is above.
+    - A child that breaks a constraint is bred again, one seen before is mutated again (section 4.4), 200 times at most; then
+      the generation ends, and a random configuration takes the place of one without children.
 
     Parameters
     ----------

@@ -1,11 +1,14 @@
 """What the evolutionary searches share: selection in proportion to fitness, crossover, mutation."""
 
-# How often a child that breaks a constraint or was seen before is mutated again, before it is given up.
+# How often a child that breaks a constraint or was seen before is bred anew, before it is given up.
 MAX_ATTEMPTS = 200
 
 
 def offspring(space, parents, mutation_rate, count, seen, rng):
     """Children of two parents each, drawn in proportion to fitness, by single-point crossover and uniform mutation.
+
+    A child that breaks a constraint or was seen before is bred anew, from the choice of its parents on. Mutated again instead,
+    it would drift away from them: each mutation keeps a parameter with probability 1 - ``mutation_rate``.
 
     Parameters
     ----------
@@ -29,9 +32,9 @@ def offspring(space, parents, mutation_rate, count, seen, rng):
     points, weights = list(parents), proportional(parents.values())
     children = {}  # a dict for its order
     for _ in range(count):
-        child = single_point_crossover(*two_parents(points, weights, rng), rng)
         for _ in range(MAX_ATTEMPTS):
-            child = uniform_mutation(space, child, mutation_rate, rng)
+            crossed = single_point_crossover(*two_parents(points, weights, rng), rng)
+            child = uniform_mutation(space, crossed, mutation_rate, rng)
             if child not in seen and child not in children and space.is_legal(child):
                 children[child] = None
                 break

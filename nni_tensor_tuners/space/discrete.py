@@ -43,6 +43,11 @@ class Discrete(Parameter):
     def features(self, vertex):
         return [float(vertex)]
 
+    def features_of_value(self, value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise self.error(f"expected a number, got {value!r}")
+        return [float(value)]  # also of a number that this space does not list
+
     def encode(self, value):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value not in self._rank:
             raise self.error(f"expected one of {self.numbers}, got {value!r}")

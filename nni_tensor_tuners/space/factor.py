@@ -1,6 +1,8 @@
 """Factor parameters: a loop extent split into a fixed number of factors (matrix tiling)."""
 
+from itertools import accumulate
 from math import comb, prod
+from operator import mul
 
 from .parameter import Parameter, is_integer
 
@@ -53,6 +55,16 @@ class Factor(Parameter):
 
     def features(self, vertex):
         return [float(factor) for factor in vertex]
+
+    def tree_features(self, vertex):
+        # The extents of the tiles: trees cannot multiply. The innermost one is a factor itself, the outermost always the same.
+        extents = list(accumulate(vertex[:0:-1], mul))[1:]
+        return [float(number) for number in (*vertex, *extents)]
+
+    def features_of_value(self, value):
+        if not isinstance(value, (list, tuple)) or len(value) != self.parts or not all(is_integer(f) and f >= 1 for f in value):
+            raise self.error(f"expected {self.parts} factors, got {value!r}")
+        return self.tree_features(tuple(value))  # of any product
 
     def step(self, vertex, rng):
         # Every (prime, source) has the same parts - 1 targets, so drawing them apart is uniform over the neighbours.

@@ -50,6 +50,20 @@ class Parameter(ABC):
         """The vertex as numbers for a model: its factors; its number; 1 for the chosen element, else 0; each element's position
         from 1."""
 
+    def tree_features(self, vertex):
+        """`features`, and what trees cannot work out from them: of a factor parameter, the products of the inner factors."""
+        return self.features(vertex)
+
+    def features_of_value(self, value):
+        """`tree_features` of a value that this parameter has in another space, which need not be one of its values here.
+
+        Raises
+        ------
+        ValueError
+            If the value means nothing here.
+        """
+        return self.tree_features(self.encode(value))
+
     @abstractmethod
     def encode(self, value):
         """The vertex of a plain value; ValueError if the value is none of this parameter's."""

@@ -1,16 +1,14 @@
-"""Command-line arguments that several commands and the trial scripts share."""
+"""Command-line arguments that name a task and a device, which several commands and the trials share.
+
+An operator's arguments are the fields of its class, as `task.shape_field` describes them.
+"""
 
 import argparse
+import functools
+import re
 from dataclasses import MISSING, fields, replace
-from pathlib import Path
 
-from .workloads import LAYOUTS, OPERATORS, WORKLOADS
-
-# Runs of names that differ in their number alone are told by their first and last.
-_NAMED = "mm1..3, bmm1..3, c1, c2, resnet18-c1..c12"
-WORKLOAD_HELP = (
-    f"a named workload ({_NAMED}), its fields changed by arguments; or an operator ({', '.join(OPERATORS)}) with its shape"
-)
+from .registry import OPERATORS, WORKLOADS, operator_of
 
 
 def add_rpc(parser):
@@ -33,113 +31,11 @@ def positive(text):
     return _at_least(1, text)
 
 
-def _natural(text):
-    return _at_least(0, text)
-
-
 def _at_least(least, text):
     number = int(text)
     if number < least:
         raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text}")
     return number
-
-
-# Field of a workload -> its argument.
-SHAPE_ARGUMENTS = {
-    "b": {"type": positive, "help": "batch_matmul: number of matrices"},
-    "n": {"type": positive, "help": "matmul: rows of X and Z"},
-    "k": {"type": positive, "help": "columns of X, rows of Y"},
-    "m": {"type": positive, "help": "columns of Y and Z"},
-    "layout": {"choices": LAYOUTS, "help": "T where X or Y is stored transposed (default: NN)"},
-    "batch": {"type": positive, "help": "conv: number of images"},
-    "in_channels": {"type": positive, "help": "channels of an image"},
-    "image": {"type": positive, "nargs": "+", "help": "its extents: one to three"},
-    "out_channels": {"type": positive, "help": "channels of the output"},
-    "kernel": {"type": positive, "nargs": "+", "help": "extents of the kernel; one number stands for all, here and below"},
-    "stride": {"type": positive, "nargs": "+", "help": "(default: 1)"},
-    "padding": {"type": _natural, "nargs": "+", "help": "zeros added at each end (default: 0)"},
-    "dilation": {"type": positive, "nargs": "+", "help": "(default: 1)"},
-    "groups": {"type": positive, "help": "as many as channels: depthwise (default: 1)"},
-    "transposed": {"action": "store_true", "default": None, "help": "a transposed convolution"},
-    "output_padding": {"type": _natural, "nargs": "+", "help": "positions added to a transposed one's output (default: 0)"},
-}
-
-
-def add_shape(parser, operators=OPERATORS):
-    """The arguments that give operators their shape."""
-    group = parser.add_argument_group("shape")
-    taken = {field.name for operator in operators for field in fields(OPERATORS[operator])}
-    for name, options in SHAPE_ARGUMENTS.items():
-        if name in taken:
-            group.add_argument(_option(name), **options)
-
-
-def workload_of(args, operators=OPERATORS):
-    """The workload that arguments name or describe.
-
-    Parameters
-    ----------
-    args
-        With ``workload``: a named workload, an operator, or None for the only one of ``operators`` or the one whose dimensions
-        the image has; and what `add_shape` parsed.
-    operators
-        Those allowed.
-
-    Raises
-    ------
-    ValueError
-        That names the argument.
-    """
-    shape = {name: _value(getattr(args, name)) for name in SHAPE_ARGUMENTS if getattr(args, name, None) is not None}
-    named = WORKLOADS.get((args.workload or "").lower())
-    if named is not None and named.operator in operators:
-        operator = named.operator
-    elif args.workload is None:
-        image = shape.get("image", ())
-        operator = next((o for o in operators if not o.startswith("conv") or o == f"conv{len(image)}d"), None)
-    else:
-        operator = args.workload
-    if operator not in operators:
-        if args.workload is None:
-            raise ValueError("name a workload, or give a shape (--image with one to three extents)")
-        allowed = ", ".join([*(name for name, w in WORKLOADS.items() if w.operator in operators), *operators])
-        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
-    known = {field.name: field for field in fields(OPERATORS[operator])}
-    foreign = [_option(name) for name in shape if name not in known]
-    if foreign:
-        raise ValueError(f"{operator}: there is no {foreign[0]}; its shape: {', '.join(map(_option, known))}")
-    if named is not None:
-        workload = replace(named, **shape)
-    else:
-        missing = [_option(n) for n, field in known.items() if n not in shape and field.default is MISSING]
-        if missing:
-            raise ValueError(f"{operator}: give {' and '.join(missing)}" + ("" if args.workload else ", or name a workload"))
-        workload = OPERATORS[operator](**shape)
-    if workload.operator != operator:
-        raise ValueError(f"{operator}: --image has {len(workload.image)} extents")
-    return workload
-
-
-def named_workload(args):
-    """The workload, the trial script's arguments that name it, and a name for its experiments."""
-    workload = workload_of(args)
-    name = args.workload.lower()
-    plain = name in WORKLOADS
-    arguments, label = [name] if plain else [], [name]
-    for field in fields(workload):
-        value = getattr(workload, field.name)
-        extents = value if isinstance(value, tuple) else (value,)
-        if value == getattr(WORKLOADS[name], field.name) if plain else all(extent == field.default for extent in extents):
-            continue
-        arguments += [_option(field.name)] + ([] if value is True else list(map(str, extents)))
-        label.append(field.name.replace("_", "") + ("" if value is True else "x".join(map(str, extents)).lower()))
-    return workload, " ".join(arguments), "-".join(label)
-
-
-def trial_scripts(folder=None):
-    """The folder of the trial scripts: the one named, that of this checkout, or ``trials`` here."""
-    beside = Path(__file__).resolve().parents[1] / "trials"
-    return folder or (beside if beside.is_dir() else "trials")
 
 
 def address(text):
@@ -150,10 +46,128 @@ def address(text):
     return text
 
 
+def add_shape(parser, operators=tuple(OPERATORS)):
+    """The arguments that give operators (by their names) their shape. Fields of one name share an argument."""
+    group = parser.add_argument_group("shape")
+    described = {}
+    for operator in dict.fromkeys(map(operator_of, operators)):
+        for field in fields(operator):
+            described.setdefault(field.name, []).append(field)
+    for name, alike in described.items():
+        texts = dict.fromkeys(field.metadata.get("help", "") for field in alike)
+        group.add_argument(_option(name), **_options(alike), help="; ".join(filter(None, texts)).replace("%", "%%"))
+
+
+def _options(alike):
+    """What argparse needs to know of fields of one name; what they allow together, as each class checks its own."""
+    if alike[0].type is bool:
+        return {"action": "store_true", "default": None}
+    choices = [choice for field in alike for choice in field.metadata.get("choices") or ()]
+    if choices:
+        return {"choices": list(dict.fromkeys(choices))}
+    if alike[0].type is str:
+        return {}
+    least = min(field.metadata.get("least", 1) for field in alike)
+    return {"type": integer_from(least), **({"nargs": "+"} if any(field.type is tuple for field in alike) else {})}
+
+
+def integer_from(least):
+    """A type for argparse: integers that are no less."""
+    parse = functools.partial(_at_least, least)
+    parse.__name__ = "integer"  # argparse says it of text that is no number
+    return parse
+
+
+def task_of(args, operators=tuple(OPERATORS)):
+    """The task that arguments name or describe.
+
+    Parameters
+    ----------
+    args
+        With ``workload``: a named workload, an operator, or None for what the shape says, if ``operators`` are all of one class;
+        and what `add_shape` parsed.
+    operators
+        Names of those allowed.
+
+    Raises
+    ------
+    ValueError
+        That names the argument.
+    """
+    named = WORKLOADS.get((args.workload or "").lower())
+    if named is not None and named.operator in operators:
+        operator, classes = named.operator, {type(named)}
+    elif args.workload is None:
+        operator, classes = " or ".join(operators), set(map(operator_of, operators))
+        if len(classes) > 1:
+            raise ValueError("name a workload or an operator")
+    elif args.workload in operators:
+        operator, classes = args.workload, {operator_of(args.workload)}
+    else:
+        allowed = ", ".join([*(name for name, task in WORKLOADS.items() if task.operator in operators), *operators])
+        raise ValueError(f"unknown operator or workload {args.workload!r}; allowed: {allowed}")
+    (of,) = classes
+    shape = {name: tuple(value) if isinstance(value, list) else value for name, value in _given(args, operators).items()}
+    known = {field.name: field for field in fields(of)}
+    foreign = [_option(name) for name in shape if name not in known]
+    if foreign:
+        raise ValueError(f"{operator}: there is no {foreign[0]}; its shape: {', '.join(map(_option, known))}")
+    if named is not None:
+        task = replace(named, **shape)
+    else:
+        missing = [_option(n) for n, field in known.items() if n not in shape and field.default is MISSING]
+        if missing:
+            raise ValueError(f"{operator}: give {' and '.join(missing)}" + ("" if args.workload else ", or name a workload"))
+        task = of(**shape)
+    if args.workload is not None and task.operator != operator:
+        raise ValueError(f"{operator}: of this shape it is {task.operator}")
+    return task
+
+
+def named_task(args):
+    """The task that arguments name, the arguments of a trial that name it, and a name for its experiments.
+
+    The trial's are those of ``python -m nni_tensor_tuners.trial``, such as "mm1 --n 256" or "matmul --n 64 --k 64 --m 64".
+    """
+    task = task_of(args)
+    name = args.workload.lower()
+    arguments, label, named = [name], [name], WORKLOADS.get(name)
+    for field in fields(task):
+        value = getattr(task, field.name)
+        extents = value if isinstance(value, tuple) else (value,)
+        if value == getattr(named, field.name) if named is not None else all(extent == field.default for extent in extents):
+            continue
+        arguments += [_option(field.name)] + ([] if value is True else list(map(str, extents)))
+        label.append(field.name.replace("_", "") + ("" if value is True else "x".join(map(str, extents)).lower()))
+    return task, " ".join(arguments), "-".join(label)
+
+
+def _given(args, operators):
+    """Field name -> value of the shape's arguments that were given."""
+    names = {field.name for operator in operators for field in fields(operator_of(operator))}
+    names |= {field.name for operator in OPERATORS.values() for field in fields(operator)}
+    return {name: getattr(args, name) for name in sorted(names) if getattr(args, name, None) is not None}
+
+
 def _option(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _value(given):
-    """An argument as a field: a single extent stands for all dimensions."""
-    return given if not isinstance(given, list) else tuple(given)
+def _runs(names):
+    """Names as a list to read, runs that differ in their number alone by their first and last: "mm1..3, c1, c2"."""
+    runs = []
+    for name in names:
+        stem, number = re.fullmatch(r"(.*?)(\d*)", name).groups()
+        if runs and number and runs[-1][0] == stem and runs[-1][-1] and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([stem, number])
+    return ", ".join(
+        f"{stem}{first}..{rest[-1]}" if len(rest) > 1 else ", ".join(stem + number for number in (first, *rest))
+        for stem, first, *rest in runs
+    )
+
+
+WORKLOAD_HELP = (
+    f"a named workload ({_runs(WORKLOADS)}), its fields changed by arguments; or an operator ({', '.join(OPERATORS)}) with its shape"
+)

@@ -1,4 +1,4 @@
-"""What the CUDA templates share: the limits of a device, the copies into shared memory, and the extended search space.
+"""What the CUDA templates share: the copies into shared memory, and the extended search space.
 
 The extended space adds to a paper's what later cards profit from:
 
@@ -8,14 +8,9 @@ The extended space adds to a paper's what later cards profit from:
 - ``stages``: 2 loads the next tile into registers while this one is computed (a software pipeline).
 """
 
-# Threads and static shared memory of a block, extents of its dimensions and of the grid's, and registers of a thread, on
-# every CUDA device since compute capability 3.5.
-THREADS = 1024
-THREADS_Z = 64
-GRID_YZ = 65535
-WARP = 32
-SHARED_BYTES = 49152
-REGISTERS = 255
+from ..space.constraints import Constraint
+
+WARP = 32  # threads, on every CUDA device
 VTHREADS = 64  # TVM unrolls virtual threads
 
 EXTENDED = {
@@ -25,10 +20,19 @@ EXTENDED = {
 }
 
 
-def divisors(number):
-    """The divisors of a positive integer, ascending."""
-    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
-    return small + [number // divisor for divisor in reversed(small) if divisor * divisor != number]
+def shared_scope(elements, config, device):
+    """Where tiles are kept: in "shared" memory, or in "shared.dyn" if they take more of it than a kernel may have unasked.
+
+    Parameters
+    ----------
+    elements
+        Their float32 elements, as an expression in a configuration's parameters.
+    device
+        A `Device`; a static allocation has up to ``shared_bytes``, a dynamic one up to ``shared_bytes_optin``.
+    """
+    offered = device.shared_bytes_optin > device.shared_bytes
+    needed = offered and not Constraint(f"4 * ({elements}) <= {device.shared_bytes}", config).holds(config)
+    return "shared.dyn" if needed else "shared"
 
 
 def bind(sch, loops, thread):

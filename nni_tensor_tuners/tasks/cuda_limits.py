@@ -1,4 +1,4 @@
-"""Static limits of CUDA kernels, checked on the lowered program before anything is compiled."""
+"""A device's static limits, checked on a CUDA kernel's lowered program before anything is compiled."""
 
 from math import prod
 
@@ -7,16 +7,11 @@ from tvm.s_tir import analysis
 from tvm.s_tir import transform as s_tir
 from tvm.tirx import transform as tirx
 
-from .cuda import GRID_YZ, SHARED_BYTES, THREADS, THREADS_Z, VTHREADS
+from .cuda import VTHREADS
 
-LIMITS = {
-    "max_threads_per_block": THREADS,
-    "max_shared_memory_per_block": SHARED_BYTES,
-    "max_thread_x": THREADS,
-    "max_thread_y": THREADS,
-    "max_thread_z": THREADS_Z,
-    "max_vector_bytes": 16,
-}
+# On every CUDA device: threads along a block's third dimension, and bytes that one instruction copies.
+THREADS_Z = 64
+VECTOR_BYTES = 16
 
 # verify_gpu_code reads loops and allocations, so it wants the program as code generation will see it.
 LOWER = tvm.transform.Sequential(
@@ -60,19 +55,46 @@ def thread_extents(module):
     return extents
 
 
-def check_limits(module, target):
-    """Raise ValueError if a scheduled module's kernel breaks one of ``LIMITS``, naming them.
+def lowered(module, target):
+    """A scheduled module's kernel as code generation will see it, as a module."""
+    func = module["main"].with_attr("global_symbol", "main").with_attr("target", target).with_attr("tirx.noalias", True)
+    return LOWER(tvm.IRModule({"main": func}))
 
-    `verify_gpu_code` says only yes or no, so each limit is asked about on its own once the answer is no. What it does not
-    know, registers, is left to a template's constraints.
+
+def shared_bytes(program):
+    """Shared memory that a lowered kernel allocates: (statically, dynamically)."""
+    allocated = analysis.calculate_allocated_bytes(program)["main"]
+    return tuple(int(allocated.get(scope, 0)) for scope in ("shared", "shared.dyn"))
+
+
+def check_limits(module, device, target):
+    """Raise ValueError if a scheduled module's kernel breaks a limit of a device, naming all that it breaks.
+
+    `verify_gpu_code` says only yes or no, so each limit is asked about on its own once the answer is no. Shared memory is counted
+    here as well, because a kernel may have more of it if it is allocated dynamically; registers are left to a template's constraints.
     """
+    program = lowered(module, target)
+    static, dynamic = shared_bytes(program)
+    shared = device.shared_bytes_optin if dynamic else device.shared_bytes
+    limits = {
+        "max_threads_per_block": device.threads,
+        "max_shared_memory_per_block": shared,
+        "max_thread_x": device.threads,
+        "max_thread_y": device.threads,
+        "max_thread_z": THREADS_Z,
+        "max_vector_bytes": VECTOR_BYTES,
+    }
     extents = thread_extents(module)
-    broken = [f"{axis} <= {GRID_YZ}" for axis in ("blockIdx.y", "blockIdx.z") if extents.get(axis, 1) > GRID_YZ]
+    grid = {"blockIdx.x": device.grid_x, "blockIdx.y": device.grid_yz, "blockIdx.z": device.grid_yz}
+    broken = [f"{axis} <= {most}" for axis, most in grid.items() if extents.get(axis, 1) > most]
     if prod(extent for name, extent in extents.items() if name.startswith("vthread")) > VTHREADS:
         broken.append(f"max_vthread <= {VTHREADS}")
-    func = module["main"].with_attr("global_symbol", "main").with_attr("target", target).with_attr("tirx.noalias", True)
-    lowered = LOWER(tvm.IRModule({"main": func}))["main"]
-    if analysis.verify_gpu_code(lowered, LIMITS) and not broken:
+    if static > device.shared_bytes and dynamic:
+        broken.append(f"max_static_shared_memory_per_block <= {device.shared_bytes}")
+    if static + dynamic > shared:
+        broken.append(f"max_shared_memory_per_block <= {shared}")
+    kernel = program["main"]
+    if analysis.verify_gpu_code(kernel, limits) and not broken:
         return
-    broken += [f"{name} <= {limit}" for name, limit in LIMITS.items() if not analysis.verify_gpu_code(lowered, {name: limit})]
-    raise ValueError(f"the kernel breaks {', '.join(broken) or 'a limit of the device'}")
+    broken += [f"{name} <= {limit}" for name, limit in limits.items() if not analysis.verify_gpu_code(kernel, {name: limit})]
+    raise ValueError(f"the kernel breaks {', '.join(dict.fromkeys(broken)) or 'a limit of the device'}")

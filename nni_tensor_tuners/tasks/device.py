@@ -1,4 +1,4 @@
-"""The device that trials run on, found without importing TVM, so that naming it is cheap."""
+"""The device that trials run on and what it allows, found without importing TVM, so that naming it is cheap."""
 
 import ctypes
 import os
@@ -9,6 +9,11 @@ KINDS = ("cuda", "cpu")
 
 # Overrides "auto" everywhere: for the trials, and for the tuner that chooses their constraints.
 TARGET_VARIABLE = "TENSOR_TUNERS_TARGET"
+
+
+# Limits that the driver says, by their CUdevice_attribute in cuda.h; how many registers a thread may have it does not.
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+ATTRIBUTES = {"threads": 1, "shared_bytes": 8, "shared_bytes_optin": 97, "grid_x": 5, "grid_yz": 6}
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,12 @@ class Device:
         Of a remote device, the tracker's HOST:PORT and the key its servers have there; else "".
     mcpu
         LLVM's name for the CPU of a remote device's machine; "" is this one's.
+    threads, registers
+        For CUDA (as all that follows), the most threads of a block and 32-bit registers of a thread.
+    shared_bytes, shared_bytes_optin
+        The most shared memory of a block, allocated statically and on the program's request.
+    grid_x, grid_yz
+        The most blocks along the grid's first dimension and along each of the others.
     """
 
     kind: str
@@ -45,14 +56,27 @@ class Device:
     rpc: str = ""
     key: str = ""
     mcpu: str = ""
+    threads: int = 1024
+    registers: int = 255
+    shared_bytes: int = 49152
+    shared_bytes_optin: int = 49152
+    grid_x: int = 2**31 - 1
+    grid_yz: int = 65535
 
     def label(self):
         """What records say of the device: its kind and name, and of a remote one how it was reached."""
         return {"kind": self.kind, "name": self.name, **({"rpc": self.rpc, "key": self.key} if self.rpc else {})}
 
 
-# Stand for all devices of a kind where an experiment is written to run on any of them: the narrowest vectors of one common
-# CPU, the largest register file of another.
+# Compute capability -> most shared memory of a block in KiB, where it is more than the 48 that all since 2.0 have (CUDA C++
+# programming guide, technical specifications per compute capability).
+SHARED_KIB = {
+    **{"70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227},
+    **{"100": 227, "101": 227, "103": 227, "110": 227, "120": 99, "121": 99},
+}
+
+# Stand for all devices of a kind where an experiment is written to run on any of them: the limits that all NVIDIA GPUs since
+# compute capability 3.5 keep; the narrowest vectors of one common CPU, the largest register file of another.
 GENERIC = {
     "cuda": Device("cuda", "any NVIDIA GPU", "cuda", arch="sm_80"),
     "cpu": Device("cpu", "any CPU", "cpu", cores=2, vector_lanes=8, vector_registers=64),
@@ -86,6 +110,16 @@ def wanted(target):
 def kind_of(target="auto"):
     """The device kind a target names. One that is named need not be on this machine: trials may run elsewhere."""
     return target if target in KINDS else find_device(target).kind
+
+
+def cuda_limits(arch):
+    """A CUDA device's limits by its compute capability ("sm_90"), as fields of `Device`."""
+    capability = int(arch.removeprefix("sm_").rstrip("af"))
+    return {
+        "registers": 255 if capability >= 35 or capability == 32 else 63,
+        "shared_bytes_optin": SHARED_KIB.get(str(capability), 48) * 1024,
+        "grid_x": 2**31 - 1 if capability >= 30 else 65535,
+    }
 
 
 def usable_cores():
@@ -126,17 +160,23 @@ def _first_gpu():
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    handle, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    name, uuid = ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
-    compute_capability_major, compute_capability_minor = 75, 76  # CUdevice_attribute
+    handle, name, uuid = ctypes.c_int(), ctypes.create_string_buffer(128), (ctypes.c_ubyte * 16)()
     calls = (
         lambda: cuda.cuInit(0),
         lambda: cuda.cuDeviceGet(ctypes.byref(handle), 0),
         lambda: cuda.cuDeviceGetName(name, len(name), handle),
         lambda: cuda.cuDeviceGetUuid(uuid, handle),
-        lambda: cuda.cuDeviceGetAttribute(ctypes.byref(major), compute_capability_major, handle),
-        lambda: cuda.cuDeviceGetAttribute(ctypes.byref(minor), compute_capability_minor, handle),
     )
     if any(call() != 0 for call in calls):  # 0 is CUDA_SUCCESS; no device makes cuDeviceGet fail
         return None
-    return Device("cuda", name.value.decode(), f"cuda-{bytes(uuid).hex()}", arch=f"sm_{major.value}{minor.value}")
+
+    def asked(attribute):
+        value = ctypes.c_int()
+        return value.value if cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle) == 0 else None
+
+    major, minor = asked(CAPABILITY_MAJOR), asked(CAPABILITY_MINOR)
+    if major is None or minor is None:
+        return None
+    arch = f"sm_{major}{minor}"
+    said = {field: value for field, value in ((f, asked(number)) for f, number in ATTRIBUTES.items()) if value}
+    return Device("cuda", name.value.decode(), f"cuda-{bytes(uuid).hex()}", arch=arch, **{**cuda_limits(arch), **said})

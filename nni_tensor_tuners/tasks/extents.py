@@ -1,4 +1,10 @@
-"""Checks of the extents that workloads are made of."""
+"""Extents: checks of those that tasks are made of, and the divisors they can be cut into."""
+
+
+def divisors(number):
+    """The divisors of a positive integer, ascending."""
+    small = [divisor for divisor in range(1, int(number**0.5) + 1) if number % divisor == 0]
+    return small + [number // divisor for divisor in reversed(small) if divisor * divisor != number]
 
 
 def check_extent(operator, name, value, least=1):

@@ -1,29 +1,61 @@
-"""Schedule templates: a configuration in, an s_tir.Schedule out.
+"""The table of operators: a folder each, whose ``__init__`` has ``OPERATORS`` (name -> class) and ``WORKLOADS`` (name -> task)."""
 
-A template is a module with three functions: ``search_space(workload, extended)`` (NNI search-space JSON),
-``constraints(workload, device, extended)`` (expressions for `SearchSpace`) and ``schedule(workload, config)``. Extended, a space
-has parameters that the papers' do not have; a configuration without them stays valid. TVM is imported only by `schedule`.
-"""
+from importlib import import_module
 
-from . import conv_cpu, conv_cuda, matmul_cpu, matmul_cuda
+from .task import Task
 
+FOLDERS = ("matmul", "conv")
+
+# "extended" has parameters that the papers' spaces do not have.
 SPACES = ("paper", "extended")
 
-TEMPLATES = {
-    (operator, kind): template
-    for operators, templates in (
-        (("matmul", "batch_matmul"), {"cuda": matmul_cuda, "cpu": matmul_cpu}),
-        (("conv1d", "conv2d", "conv3d"), {"cuda": conv_cuda, "cpu": conv_cpu}),
-    )
-    for operator in operators
-    for kind, template in templates.items()
-}
+_FOLDERS = [import_module(f".{folder}", __package__) for folder in FOLDERS]
+
+OPERATORS = {name: operator for folder in _FOLDERS for name, operator in folder.OPERATORS.items()}
+WORKLOADS = {name: task for folder in _FOLDERS for name, task in folder.WORKLOADS.items()}
 
 
-def get_template(workload, kind):
-    """The template of a workload's operator for a device kind; ValueError if there is none."""
-    template = TEMPLATES.get((workload.operator, kind))
-    if template is None:
-        known = ", ".join(f"{operator} on {device}" for operator, device in TEMPLATES)
-        raise ValueError(f"no template for {workload.operator} on {kind}; there are: {known}")
-    return template
+def operator_of(name):
+    """The class of an operator: one of ``OPERATORS``, or "package.module:Class", a `Task` from outside this package.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if not isinstance(name, str) or ":" not in name:
+        if name not in OPERATORS:
+            raise ValueError(f"unknown operator {name!r}; allowed: {', '.join(OPERATORS)}")
+        return OPERATORS[name]
+    module, _, attribute = name.partition(":")
+    try:
+        operator = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"operator {name!r}: {error}") from None
+    if not (isinstance(operator, type) and issubclass(operator, Task)):
+        raise ValueError(f"operator {name!r}: it is no subclass of nni_tensor_tuners.tasks.Task")
+    return operator
+
+
+def get_task(name):
+    """A named workload, any case; ValueError if there is none."""
+    task = WORKLOADS.get(name.lower())
+    if task is None:
+        raise ValueError(f"unknown workload {name!r}; allowed: {', '.join(WORKLOADS)}")
+    return task
+
+
+def from_dict(data):
+    """The task that `Task.to_dict` wrote.
+
+    Raises
+    ------
+    ValueError
+        If there is no such operator, or a field is missing, unknown or has a bad value.
+    """
+    fields = dict(data)
+    operator = operator_of(fields.pop("operator", None))
+    try:
+        return operator(**fields)
+    except TypeError as error:  # a field that is missing or unknown
+        raise ValueError(f"{data['operator']}: {error}") from None

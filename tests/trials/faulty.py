@@ -3,9 +3,10 @@
 import argparse
 import sys
 
+from faulty_template import Faulty
+
 from nni_tensor_tuners import trial
-from nni_tensor_tuners.workloads import Matmul
 
 parser = argparse.ArgumentParser()
 trial.add_arguments(parser)
-sys.exit(trial.run(Matmul(16, 24, 32), parser.parse_args(), template="faulty_template"))
+sys.exit(trial.run(Faulty(16, 24, 32), parser.parse_args()))

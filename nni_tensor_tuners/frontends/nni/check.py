@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from ...search import check_names
-from ...search.registry import searches_by_nni_name
+from ...search.registry import search_named_by_nni
 from ...space import SearchSpace
 from ...study import Objective
 from ...tasks.device import KINDS, kind_of
@@ -155,10 +155,10 @@ def _check_tuner(folder, tuner, search_space, kind):
     name, class_args = tuner.get("name"), tuner.get("classArgs") or {}
     if not isinstance(class_args, dict):
         raise ValueError(f"classArgs: expected arguments by name, got {class_args!r}")
-    searches = searches_by_nni_name()
-    if not isinstance(name, str) or name not in searches:
-        hint = " (NNI keeps the name Random for its own; ours is RandomSearch)" if name == "Random" else ""
-        raise ValueError(f"tuner name: expected one of {', '.join(searches)}, got {name!r}{hint}")
+    try:
+        search = search_named_by_nni(name)
+    except ValueError as error:
+        raise ValueError(f"tuner name: {error}") from None
     if kind and isinstance(class_args.get("constraints"), dict):
         chosen = kind_of(class_args.get("target", "auto"))
         if chosen != kind:
@@ -166,11 +166,11 @@ def _check_tuner(folder, tuner, search_space, kind):
     class_args = resolve_sources(folder, class_args)
     for each in [kind] if kind else KINDS:
         try:
-            search = make_search(searches[name], search_space, class_args, each)
-            search.space.sample(random.Random(0))
+            made = make_search(search, search_space, class_args, each)
+            made.space.sample(random.Random(0))
             if transfer := class_args.get("transfer"):
                 objective = Objective(class_args.get("optimize_mode", "maximize"))
-                search.transfer(read_histories(sources_of(transfer), objective))
+                made.transfer(read_histories(sources_of(transfer), objective))
         except ValueError as error:
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ...measure.lock import only_one, shared_folder
+from ...search.registry import SEARCHES
 from . import rest
 from .folders import known_experiments
 
@@ -40,6 +41,21 @@ def nnictl(*arguments, environment=None):
 def _only_nnictl():
     """One of them at a time: another would choose the same free port, or read what is registered while it is being written."""
     return only_one(shared_folder() / "nnictl.lock")
+
+
+def algorithms():
+    """What ``algorithms.yml`` has, for `nnictl algo register --meta`: every search of the table as an NNI tuner."""
+    return {
+        "algorithms": [
+            {
+                "algoType": "tuner",
+                "builtinName": entry.nni_name,
+                "className": "nni_tensor_tuners.tuner.TensorTuner",
+                "classArgs": {"search": entry.name},
+            }
+            for entry in SEARCHES.values()
+        ]
+    }
 
 
 def register():

@@ -1,4 +1,4 @@
-"""A CPU convolution of any kind, as a matrix multiplication whose second operand is packed on the way, over the CUDA one's space.
+"""A CPU convolution of any kind, as a matrix multiplication whose second operand is packed on the way, over the CUDA one's parameters.
 
 Rows are output channels, columns output positions, and what is summed over input channels and kernel positions.
 
@@ -16,12 +16,8 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from . import conv_cuda
-from .conv_cuda import axes_of
-from .cuda import divisors
-from .matmul_cpu import ACCUMULATORS, UNROLL_STEPS
-
-__all__ = ["constraints", "schedule", "search_space"]
+from ..cpu import ACCUMULATORS, UNROLL_STEPS
+from ..extents import divisors
 
 # Positions are computed by this many; narrower vector registers share the work.
 LANES = 16
@@ -32,17 +28,17 @@ WIDEST = 64
 # Below this many output channels a packed panel is used too rarely to pay for the packing.
 PACKED_CHANNELS = 4
 
-# At least this part of the lanes computes something that is kept, where the workload's divisors allow it.
+# At least this part of the lanes computes something that is kept, where the task's divisors allow it.
 USED = Fraction(3, 4)
 
 
-def search_space(workload, extended=False):
-    """Search-space JSON: the papers' CUDA one, so that one file serves both. There is no extended one."""
-    return conv_cuda.search_space(workload)
+def extras(task):
+    """Nothing: there is no extended space."""
+    return {}
 
 
-def constraints(workload, device, extended=False):
-    """What can run well on a device; each bound relaxed as far as the workload's own divisors demand.
+def constraints(task, device, extended=False):
+    """What can run well on a device; each bound relaxed as far as the task's own divisors demand.
 
     A register tile uses most lanes of its vectors, has enough independent accumulators to keep the multiply-add units busy, and
     fits the register file beside a row of positions and a broadcast weight. There is a block for every core.
@@ -56,25 +52,25 @@ def constraints(workload, device, extended=False):
     """
     per_vector = max(1, LANES // device.vector_lanes)
     room = max(2, (device.vector_registers - 1) // per_vector)
-    outer = [set(divisors(extent)) for extent in workload.output[:-1]]
-    widths = divisors(workload.output[-1])
+    outer = [set(divisors(extent)) for extent in task.output[:-1]]
+    widths = divisors(task.output[-1])
     # Ways to cut positions: how many, and the vectors they take.
-    cuts = {(prod(cut) * x, _vectors(workload, prod(cut), x)) for cut in product(*outer) for x in widths}
-    channels = divisors(workload.out_channels // workload.groups)
+    cuts = {(prod(cut) * x, _vectors(task, prod(cut), x)) for cut in product(*outer) for x in widths}
+    channels = divisors(task.out_channels // task.groups)
     tiles = [(f, count, vectors) for f in channels for count, vectors in cuts if (f + 1) * vectors <= room]
     used = min(USED, max(Fraction(count, LANES * vectors) for _, count, vectors in tiles))
     tiles = [(f, count, vectors) for f, count, vectors in tiles if count >= used * LANES * vectors]
     smallest = min(-(-ACCUMULATORS // per_vector), max(f * vectors for f, _, vectors in tiles))
-    positions = prod(workload.output)
-    most = max(workload.out_channels * positions // (f * count) for f, count, vectors in tiles if f * vectors >= smallest)
-    blocks = min(device.cores, workload.batch * most)
-    names = [f"tile_{axis}" for axis in axes_of(workload)]
+    positions = prod(task.output)
+    most = max(task.out_channels * positions // (f * count) for f, count, vectors in tiles if f * vectors >= smallest)
+    blocks = min(device.cores, task.batch * most)
+    names = [f"tile_{axis}" for axis in task.axes]
     count = " * ".join(f"{name}[3]" for name in names)
-    if _packs(workload):
+    if _packs(task):
         vectors = f"(({count} + {LANES - 1}) // {LANES})"
     else:
         vectors = " * ".join([*(f"{name}[3]" for name in names[:-1]), f"(({names[-1]}[3] + {LANES - 1}) // {LANES})"])
-    copies = [str(workload.batch)] * (workload.batch > 1) + ["tile_g[0]"] * (workload.groups > 1)
+    copies = [str(task.batch)] * (task.batch > 1) + ["tile_g[0]"] * (task.groups > 1)
     return [
         f"{used.denominator} * {count} >= {used.numerator * LANES} * {vectors}",
         f"tile_f[3] * {vectors} >= {smallest}",
@@ -83,13 +79,13 @@ def constraints(workload, device, extended=False):
     ]
 
 
-def schedule(workload, config):
-    """The s_tir.Schedule of a workload under a configuration."""
-    names = axes_of(workload)
+def schedule(task, config, device=None):
+    """The s_tir.Schedule of a task under a configuration, the same for every ``device``."""
+    names = task.axes
     dimensions = len(names)
     tile = [config[f"tile_{axis}"][3] for axis in names]
-    packs = _packs(workload)
-    sch = _program(workload, tile)
+    packs = _packs(task)
+    sch = _program(task, tile)
     tiles, z = sch.get_sblock("tiles"), sch.get_sblock("Z")
     image, group, channel, *loops = sch.get_loops(tiles)
     place, inside = loops[:dimensions], loops[dimensions : 2 * dimensions]
@@ -110,13 +106,13 @@ def schedule(workload, config):
     if packs:
         packed = sch.get_sblock("packed")
         sch.compute_at(packed, panel[-1], preserve_unit_loops=True)
-        if workload.transposed or workload.stride[-1] == 1:  # LLVM takes its time over vectors of scattered elements
-            _vectorise(sch, sch.get_loops(packed)[-1], _padded_tile(workload, tile)[-1])
+        if task.transposed or task.stride[-1] == 1:  # LLVM takes its time over vectors of scattered elements
+            _vectorise(sch, sch.get_loops(packed)[-1], _padded_tile(task, tile)[-1])
     blocks = sch.fuse(image, g_block, f_block, *p_block)
     sch.parallel(blocks)
     sch.vectorize(vector)
     _vectorise(sch, sch.get_loops(z)[-1], tile[-1])
-    if _pads(workload, tile):
+    if _pads(task, tile):
         sch.parallel(sch.fuse(*sch.get_loops(sch.get_sblock("pad"))[:2]))
     if config["unroll_explicit"]:
         sch.annotate(blocks, "pragma_auto_unroll_max_step", config["auto_unroll_max_step"])
@@ -134,61 +130,61 @@ def _vectorise(sch, loop, run):
     sch.vectorize(sch.split(loop, [None, max(width for width in divisors(run) if width <= WIDEST)])[-1])
 
 
-def _packs(workload):
-    return workload.out_channels // workload.groups >= PACKED_CHANNELS
+def _packs(task):
+    return task.out_channels // task.groups >= PACKED_CHANNELS
 
 
-def _vectors(workload, rows, width):
+def _vectors(task, rows, width):
     """Vectors that a register tile of so many rows of positions takes, for one channel (a lower bound, where rows are padded)."""
-    return -(-rows * width // LANES) if _packs(workload) else rows * -(-width // LANES)
+    return -(-rows * width // LANES) if _packs(task) else rows * -(-width // LANES)
 
 
-def _padded_tile(workload, tile):
+def _padded_tile(task, tile):
     """The extents of a register tile's positions, enlarged as little as fills whole vectors; unpacked, each row does."""
-    if not _packs(workload):
+    if not _packs(task):
         return (*tile[:-1], -(-tile[-1] // LANES) * LANES)
     enlarged = product(*(range(extent, extent + LANES) for extent in tile))
     return min((extents for extents in enlarged if prod(extents) % LANES == 0), key=lambda extents: (prod(extents), extents))
 
 
-def _reach(workload, tile):
+def _reach(task, tile):
     """Spatial extents of the padded input that padded tiles read."""
-    strides = [1] * len(tile) if workload.transposed else workload.stride
-    sizes = zip(workload.output, tile, _padded_tile(workload, tile), strides, workload.dilation, workload.kernel)
+    strides = [1] * len(tile) if task.transposed else task.stride
+    sizes = zip(task.output, tile, _padded_tile(task, tile), strides, task.dilation, task.kernel)
     return [
         (extent - part + padded - 1) * stride + dilation * (kernel - 1) + 1
         for extent, part, padded, stride, dilation, kernel in sizes
     ]
 
 
-def _pads(workload, tile):
-    """Whether a stage pads X: for the workload's sake or for that of the tiles."""
-    return workload.pads or any(reach > extent for reach, extent in zip(_reach(workload, tile), workload.image))
+def _pads(task, tile):
+    """Whether a stage pads X: for the task's sake or for that of the tiles."""
+    return task.pads or any(reach > extent for reach, extent in zip(_reach(task, tile), task.image))
 
 
-def _program(workload, tile):
+def _program(task, tile):
     """An s_tir.Schedule of the convolution with its positions cut into tiles: stages "pad" and "packed", where there is need, "tiles", and "Z".
 
-    Its results are those of the workload's own `prim_func`; where tiles are padded, the positions between are computed and left.
+    Its results are those of the task's own `prim_func`; where tiles are padded, the positions between are computed and left.
     """
     from tvm import s_tir, te
 
     dimensions = len(tile)
-    into, out_of = workload.in_channels // workload.groups, workload.out_channels // workload.groups
-    strides = [1] * dimensions if workload.transposed else workload.stride
-    counts = [extent // part for extent, part in zip(workload.output, tile)]
-    padded_tile = _padded_tile(workload, tile)
-    x, w = (te.placeholder(shape, name=name) for shape, name in zip(workload.shapes, "XW"))
-    image = workload.padded(x, _reach(workload, tile)) if _pads(workload, tile) else x
-    channel, *taps = workload.reduce_axes()
+    into, out_of = task.in_channels // task.groups, task.out_channels // task.groups
+    strides = [1] * dimensions if task.transposed else task.stride
+    counts = [extent // part for extent, part in zip(task.output, tile)]
+    padded_tile = _padded_tile(task, tile)
+    x, w = (te.placeholder(shape, name=name) for shape, name in zip(task.shapes, "XW"))
+    image = task.padded(x, _reach(task, tile)) if _pads(task, tile) else x
+    channel, *taps = task.reduce_axes()
 
     def read(batch, group, outer, c, taps, inner):
-        places = zip(outer, tile, inner, strides, taps, workload.dilation)
+        places = zip(outer, tile, inner, strides, taps, task.dilation)
         return image[(batch, group * into + c, *((o * t + i) * s + r * d for o, t, i, s, r, d in places))]
 
-    if _packs(workload):
+    if _packs(task):
         packed = te.compute(
-            (workload.batch, workload.groups, *counts, into, *workload.kernel, *padded_tile),
+            (task.batch, task.groups, *counts, into, *task.kernel, *padded_tile),
             lambda batch, group, *i: read(
                 batch, group, i[:dimensions], i[dimensions], i[dimensions + 1 : -dimensions], i[-dimensions:]
             ),
@@ -197,17 +193,17 @@ def _program(workload, tile):
 
     def total(batch, group, feature, *place):
         outer, inner = place[:dimensions], place[dimensions:]
-        if _packs(workload):
+        if _packs(task):
             data = packed[(batch, group, *outer, channel, *taps, *inner)]
         else:
             data = read(batch, group, outer, channel, taps, inner)
-        return te.sum(data * workload.weight(w, group, feature, channel, taps), axis=[channel, *taps])
+        return te.sum(data * task.weight(w, group, feature, channel, taps), axis=[channel, *taps])
 
-    tiles = te.compute((workload.batch, workload.groups, out_of, *counts, *padded_tile), total, name="tiles")
+    tiles = te.compute((task.batch, task.groups, out_of, *counts, *padded_tile), total, name="tiles")
 
     # By tiles here, by positions in memory; TE could only say it the other way round, over domains that padding has made vague.
     z = te.compute(
-        (workload.batch, workload.groups, out_of, *counts, *tile),
+        (task.batch, task.groups, out_of, *counts, *tile),
         lambda *place: tiles[place],
         name="Z",
     )

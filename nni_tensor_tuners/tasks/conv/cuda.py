@@ -16,109 +16,91 @@ The extended space adds ``vector`` (where the extents let some configuration use
 from itertools import product
 from math import prod
 
-from ..space.constraints import Constraint
-from .cuda import (
-    EXTENDED,
-    GRID_YZ,
-    REGISTERS,
-    SHARED_BYTES,
-    THREADS,
-    VTHREADS,
-    WARP,
-    bind,
-    bind_unit_loop,
-    divisors,
-    fetch_together,
-    pad_rows,
-    pipeline,
-)
+from ...space.constraints import Constraint
+from ..cuda import EXTENDED, VTHREADS, WARP, bind, bind_unit_loop, fetch_together, pad_rows, pipeline, shared_scope
+from ..device import GENERIC
+from ..extents import divisors
 
 
-def axes_of(workload):
-    """Names of the spatial dimensions, slowest first."""
-    return "zyx"[-len(workload.image) :]
-
-
-def _strides(workload):
+def _strides(task):
     """Steps of the windows: a transposed convolution is done as one of stride 1 over X with zeros between its elements."""
-    return (1,) * len(workload.image) if workload.transposed else workload.stride
+    return (1,) * len(task.image) if task.transposed else task.stride
 
 
-def search_space(workload, extended=False):
-    """Search-space JSON: the papers', or the extended one."""
-    axes, groups = axes_of(workload), workload.groups
-    extras = dict(EXTENDED)
-    if len(_widths(workload)) > 1:
-        extras["vector"] = {"_type": "discrete", "_value": _widths(workload)}
+def extras(task):
+    """What the extended space adds, as search-space JSON."""
+    added = dict(EXTENDED)
+    if len(_widths(task)) > 1:
+        added["vector"] = {"_type": "discrete", "_value": _widths(task)}
     else:
-        del extras["vector"]
-    tiles = {"f": workload.out_channels // groups, **dict(zip(axes, workload.output))}
-    reduced = {"rc": workload.in_channels // groups, **{f"r{axis}": extent for axis, extent in zip(axes, workload.kernel)}}
-    return {
-        **{f"tile_{name}": {"_type": "factor", "_value": [extent, 4]} for name, extent in tiles.items()},
-        **{f"tile_{name}": {"_type": "factor", "_value": [extent, 2]} for name, extent in reduced.items()},
-        **({"tile_g": {"_type": "factor", "_value": [groups, 2]}} if groups > 1 else {}),
-        "auto_unroll_max_step": {"_type": "discrete", "_value": [0, 512, 1500]},
-        "unroll_explicit": {"_type": "choice", "_value": [0, 1]},
-        **(extras if extended else {}),
-    }
+        del added["vector"]
+    return added
 
 
-def constraints(workload, device, extended=False):
-    """What a device can run: threads in a block (and a warp of them at least, where the workload's divisors allow one), virtual
+def constraints(task, device, extended=False):
+    """What a device can run: threads in a block (and a warp of them at least, where the task's divisors allow one), virtual
     threads, shared memory, registers held by one thread, and blocks of a grid; of an extra that it has something to do.
 
     Parameters
     ----------
     device
-        A `Device`; all of NVIDIA's share these limits.
+        A `Device` with the limits of CUDA ones.
     extended
         Whether the configurations have the extras.
     """
-    axes, groups = axes_of(workload), workload.groups
-    into, out_of = workload.in_channels // groups, workload.out_channels // groups
-    names = [f"tile_{axis}" for axis in axes]
+    groups = task.groups
+    names = [f"tile_{axis}" for axis in task.axes]
     threads = " * ".join(["tile_f[2]", *(["tile_g[1]"] if groups > 1 else []), *(f"{name}[2]" for name in names)])
+    shared, tiles = _shared(task, extended)
+    positions = " * ".join(f"{name}[1] * {name}[3]" for name in names)
+    # A thread's accumulators, and the elements of W and X that it multiplies by each other.
+    registers = f"tile_f[1] * tile_f[3] * ({positions} + 1) + {positions}"
+    useful = []
+    if extended:
+        vector = "vector" if len(_widths(task)) > 1 else "1"
+        held = " + ".join(f"(({tile} - 1) // ({threads} * {vector}) + 1) * {vector}" for tile in tiles)
+        registers = f"{registers} + (stages - 1) * ({held})"
+        steps = " * ".join(f"tile_r{name}[0]" for name in ("c", *task.axes))
+        useful = [f"{steps} >= stages", *([" or ".join(_in_vectors(task))] if vector == "vector" else [])]
+    blocks_z = f"{task.batch} * {'tile_g[0] * ' if groups > 1 else ''}tile_f[0]"
+    most_z, most_y, most_x = task.batch * task.out_channels, prod(task.output[:-1]), task.output[-1]
+    return [
+        f"{_fewest_threads(task, device)} <= {threads} <= {device.threads}",
+        f"tile_f[1] * {' * '.join(f'{name}[1]' for name in names)} <= {VTHREADS}",
+        f"4 * ({shared}) <= {device.shared_bytes_optin}",
+        f"{registers} <= {device.registers}",
+        *([f"{blocks_z} <= {device.grid_yz}"] if most_z > device.grid_yz else []),
+        *([f"{' * '.join(f'{name}[0]' for name in names[:-1])} <= {device.grid_yz}"] if most_y > device.grid_yz else []),
+        *([f"{names[-1]}[0] <= {device.grid_x}"] if most_x > device.grid_x else []),
+        *useful,
+    ]
+
+
+def _shared(task, extended):
+    """Elements that a block's tiles take in shared memory, and the tiles of X and of W without padding, as expressions."""
+    groups, names = task.groups, [f"tile_{axis}" for axis in task.axes]
+    into, out_of = task.in_channels // groups, task.out_channels // groups
     channels, features = "tile_rc[1]", "tile_f[1] * tile_f[2] * tile_f[3]"
     x_channels = w_channels = channels
     if groups > 1:
         # From the first group's first channel to the last one's last, whatever lies between.
         x_channels = f"({channels} + (tile_g[1] - 1) * {into})"
-        if workload.transposed:
+        if task.transposed:
             w_channels = x_channels
         else:
             features = f"({features} + (tile_g[1] - 1) * {out_of})"
-    taps = [f"tile_r{axis}[1]" for axis in axes]
+    taps = [f"tile_r{axis}[1]" for axis in task.axes]
     windows = [
         f"({_times(f'{name}[1] * {name}[2] * {name}[3]', stride)} + {_times(tap, dilation)} + 1)"
-        for name, tap, stride, dilation in zip(names, taps, _strides(workload), workload.dilation)
+        for name, tap, stride, dilation in zip(names, taps, _strides(task), task.dilation)
     ]
     *rows, row = [x_channels, *windows]
     x_tile, w_tile = " * ".join([*rows, row]), " * ".join([w_channels, features, *taps])
     shared = f"{x_tile} + {w_tile}"
-    positions = " * ".join(f"{name}[1] * {name}[3]" for name in names)
-    # A thread's accumulators, and the elements of W and X that it multiplies by each other.
-    registers = f"tile_f[1] * tile_f[3] * ({positions} + 1) + {positions}"
-    extras = []
     if extended:
-        x_rows, w_rows = " * ".join(rows), features if not workload.transposed else f"{w_channels} * {features}"
+        x_rows, w_rows = " * ".join(rows), features if not task.transposed else f"{w_channels} * {features}"
         shared = f"{shared} + pad * ({x_rows} + {w_rows})"
-        vector = "vector" if len(_widths(workload)) > 1 else "1"
-        held = " + ".join(f"(({tile} - 1) // ({threads} * {vector}) + 1) * {vector}" for tile in (x_tile, w_tile))
-        registers = f"{registers} + (stages - 1) * ({held})"
-        steps = " * ".join(f"tile_r{name}[0]" for name in ("c", *axes))
-        extras = [f"{steps} >= stages", *([" or ".join(_in_vectors(workload))] if vector == "vector" else [])]
-    blocks_z = workload.batch * groups * out_of
-    blocks_y = prod(workload.output[:-1])
-    return [
-        f"{_fewest_threads(workload)} <= {threads} <= {THREADS}",
-        f"tile_f[1] * {' * '.join(f'{name}[1]' for name in names)} <= {VTHREADS}",
-        f"4 * ({shared}) <= {SHARED_BYTES}",
-        f"{registers} <= {REGISTERS}",
-        *([f"{workload.batch} * {'tile_g[0] * ' if groups > 1 else ''}tile_f[0] <= {GRID_YZ}"] if blocks_z > GRID_YZ else []),
-        *([f"{' * '.join(f'{name}[0]' for name in names[:-1])} <= {GRID_YZ}"] if blocks_y > GRID_YZ else []),
-        *extras,
-    ]
+    return shared, (x_tile, w_tile)
 
 
 def _times(extent, step):
@@ -126,70 +108,74 @@ def _times(extent, step):
     return f"({extent} - 1)" + (f" * {step}" if step > 1 else "")
 
 
-def _fewest_threads(workload):
+def _fewest_threads(task, device):
     """A warp; fewer where no block with so many threads of one element each fits shared memory."""
-    groups, most = workload.groups, 1
-    into, out_of = workload.in_channels // groups, workload.out_channels // groups
+    groups, most = task.groups, 1
+    into, out_of = task.in_channels // groups, task.out_channels // groups
     # (threads, elements of the window) of the spatial dimensions.
     spatial = {(1, 1)}
-    for extent, stride in zip(workload.output, _strides(workload)):
+    for extent, stride in zip(task.output, _strides(task)):
         spatial = {
             (threads * across, window * ((across - 1) * stride + 1))
             for threads, window in spatial
             for across in divisors(extent)
-            if threads * across <= THREADS
+            if threads * across <= device.threads
         }
     for g, f in product(divisors(groups), divisors(out_of)):
         channels = 1 + (g - 1) * into
-        weights = channels * f if workload.transposed else f + (g - 1) * out_of
-        room = SHARED_BYTES // 4 - weights
-        fits = [threads * g * f for threads, window in spatial if channels * window <= room and threads * g * f <= THREADS]
-        most = max(most, *fits, 1)
+        weights = channels * f if task.transposed else f + (g - 1) * out_of
+        room = device.shared_bytes_optin // 4 - weights
+        sizes = [threads * g * f for threads, window in spatial if channels * window <= room]
+        most = max([most, *(size for size in sizes if size <= device.threads)])
         if most >= WARP:
             break
     return min(WARP, most)
 
 
-def _filter_row(workload):
+def _filter_row(task):
     """The reduced axis along which W's elements lie next to each other, as (name, extent): ("rx", 3) say.
 
     It is the last one of more than one element. Several axes that are next to each other would do as well, but then TVM does not
     see that the indices of a vector are.
     """
-    axes = [(f"r{axis}", extent) for axis, extent in zip(axes_of(workload), workload.kernel)]
-    if not workload.transposed:
-        axes.insert(0, ("rc", workload.in_channels // workload.groups))
+    axes = [(f"r{axis}", extent) for axis, extent in zip(task.axes, task.kernel)]
+    if not task.transposed:
+        axes.insert(0, ("rc", task.in_channels // task.groups))
     return next((axis for axis in reversed(axes) if axis[1] > 1), axes[-1])
 
 
-def _widths(workload):
+def _widths(task):
     """Widths of vectors that some configuration can use."""
-    rows = [_filter_row(workload)[1], *([] if workload.pads else [workload.image[-1]])]
+    rows = [_filter_row(task)[1], *([] if task.pads else [task.image[-1]])]
     return [width for width in EXTENDED["vector"]["_value"] if any(row % width == 0 for row in rows)]
 
 
-def _in_vectors(workload):
+def _in_vectors(task):
     """Expressions: that all rows of X's tile, and those of W's, are made of vectors that start at a multiple of their width."""
-    of_w = f"tile_{_filter_row(workload)[0]}[1] % vector == 0"
-    if workload.pads:
+    of_w = f"tile_{_filter_row(task)[0]}[1] % vector == 0"
+    if task.pads:
         return "vector == 1", of_w  # zeros are not read from anywhere
-    step, dilation = _strides(workload)[-1], workload.dilation[-1]
+    step, dilation = _strides(task)[-1], task.dilation[-1]
     row = "tile_x[1] * tile_x[2] * tile_x[3]"
     window = f"({row} - 1) * {step} + (tile_rx[1] - 1) * {dilation} + 1"
     starts = [f"{row} * {step}", f"tile_rx[1] * {dilation} * min(tile_rx[0] - 1, 1)"]
-    return " and ".join(f"({extent}) % vector == 0" for extent in (workload.image[-1], window, *starts)), of_w
+    return " and ".join(f"({extent}) % vector == 0" for extent in (task.image[-1], window, *starts)), of_w
 
 
-def schedule(workload, config):
-    """The s_tir.Schedule of a workload under a configuration, paper or extended; an extra that is missing does nothing."""
+def schedule(task, config, device=GENERIC["cuda"]):
+    """The s_tir.Schedule of a task under a configuration, paper or extended; an extra that is missing does nothing.
+
+    A device that gives a block more shared memory on request is asked for it where the tiles need it.
+    """
     from tvm import s_tir
 
-    axes, stages = axes_of(workload), config.get("stages", 1)
-    sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
+    scope = shared_scope(_shared(task, "pad" in config)[0], config, device)
+    axes, stages = task.axes, config.get("stages", 1)
+    sch = s_tir.Schedule(task.prim_func(), error_render_level="fast")
     z = sch.get_sblock("Z")
     z_local = sch.cache_write(z, 0, "local")
-    x_shared, w_shared = sch.cache_read(z, 0, "shared"), sch.cache_read(z, 1, "shared")
-    if workload.pads:
+    x_shared, w_shared = sch.cache_read(z, 0, scope), sch.cache_read(z, 1, scope)
+    if task.pads:
         sch.compute_inline(sch.get_sblock("pad"))  # after the cached read, so into it: padding is never stored in global memory
 
     image, group, feature, *loops = sch.get_loops(z)
@@ -216,12 +202,12 @@ def schedule(workload, config):
     across = [config.get("tile_g", [1, 1])[1], config["tile_f"][2], *(config[f"tile_{axis}"][2] for axis in axes)]
     threads = {"threadIdx.y": prod(across[:-1]), "threadIdx.x": across[-1]}
     widths = [
-        config["vector"] if "vector" in config and Constraint(way, config).holds(config) else 1 for way in _in_vectors(workload)
+        config["vector"] if "vector" in config and Constraint(way, config).holds(config) else 1 for way in _in_vectors(task)
     ]
     tile = [config[f"tile_r{axis}"][1] for axis in ("c", *axes)]
-    window = (prod(config["tile_x"][1:]) - 1) * _strides(workload)[-1] + (tile[-1] - 1) * workload.dilation[-1] + 1
+    window = (prod(config["tile_x"][1:]) - 1) * _strides(task)[-1] + (tile[-1] - 1) * task.dilation[-1] + 1
     # Padded are X's rows, and what lies between W's output channels.
-    filter_axis, filter_row = (1, prod(tile[1:])) if workload.transposed else (0, prod(tile))
+    filter_axis, filter_row = (1, prod(tile[1:])) if task.transposed else (0, prod(tile))
     tiles = (x_shared, window, -2), (w_shared, filter_row, filter_axis)
     for (shared, row, axis), width in zip(tiles, widths):
         sch.compute_at(shared, step, preserve_unit_loops=True)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from math import prod
 
-from .extents import check_extent, check_extents
+from ..extents import check_extent, check_extents
+from ..task import TemplateTask, shape_field
+from . import cpu, cuda
 
 
 @dataclass(frozen=True)
-class Conv:
+class Conv(TemplateTask):
     """A convolution of images X with kernels W, channels first, in float32; shapes and fields as PyTorch's.
 
     X has shape (batch, in_channels, *image) and Z (batch, out_channels, *output). W has shape
@@ -29,17 +31,20 @@ class Conv:
         Whether this is the gradient of the convolution with respect to its input ("deconvolution").
     """
 
-    batch: int
-    in_channels: int
-    image: tuple
-    out_channels: int
-    kernel: tuple
-    stride: tuple = 1
-    padding: tuple = 0
-    dilation: tuple = 1
-    groups: int = 1
-    transposed: bool = False
-    output_padding: tuple = 0
+    batch: int = shape_field("conv: number of images")
+    in_channels: int = shape_field("channels of an image")
+    image: tuple = shape_field("its extents: one to three")
+    out_channels: int = shape_field("channels of the output")
+    kernel: tuple = shape_field("extents of the kernel; one number stands for all, here and below")
+    stride: tuple = shape_field("(default: 1)", 1)
+    padding: tuple = shape_field("zeros added at each end (default: 0)", 0, least=0)
+    dilation: tuple = shape_field("(default: 1)", 1)
+    groups: int = shape_field("as many as channels: depthwise (default: 1)", 1)
+    transposed: bool = shape_field("a transposed convolution", False)
+    output_padding: tuple = shape_field("positions added to a transposed one's output (default: 0)", 0, least=0)
+
+    buffers = ("X", "W", "Z")
+    templates = {"cuda": cuda, "cpu": cpu}
 
     def __post_init__(self):
         image = self.image
@@ -145,6 +150,23 @@ class Conv:
             )
             total[(..., *window)] += (w[(..., *tap)].swapaxes(1, 2) @ flat).reshape(*total.shape[:2], *self.image)
         return total[(..., *(slice(p, p + extent) for p, extent in zip(self.padding, self.output)))]
+
+    @property
+    def axes(self):
+        """Names of the spatial dimensions, slowest first: "yx" of two."""
+        return "zyx"[-len(self.image) :]
+
+    def space(self):
+        """The parameters of TVM's conv2d_direct: the output's extents in 4 parts, the reduced ones in 2, and unrolling."""
+        tiles = {"f": self.out_channels // self.groups, **dict(zip(self.axes, self.output))}
+        reduced = {"rc": self.in_channels // self.groups, **{f"r{axis}": e for axis, e in zip(self.axes, self.kernel)}}
+        return {
+            **{f"tile_{name}": {"_type": "factor", "_value": [extent, 4]} for name, extent in tiles.items()},
+            **{f"tile_{name}": {"_type": "factor", "_value": [extent, 2]} for name, extent in reduced.items()},
+            **({"tile_g": {"_type": "factor", "_value": [self.groups, 2]}} if self.groups > 1 else {}),
+            "auto_unroll_max_step": {"_type": "discrete", "_value": [0, 512, 1500]},
+            "unroll_explicit": {"_type": "choice", "_value": [0, 1]},
+        }
 
     @property
     def pads(self):

@@ -1,4 +1,4 @@
-"""A CPU matrix multiplication, or a batch of them, over the same factorisations as the CUDA one.
+"""A CPU matrix multiplication, or a batch of them, over the factorisations of the papers' CUDA ones.
 
 - ``X`` = (n1, n2, n3, n4) of n and ``Y`` = (m1, m2, m3, m4) of m: n1 x m1 blocks run in parallel; inside, n2 x m2 tiles whose
   result stays in cache, made of n3 x m3 register tiles of n4 rows by m4 columns, the columns vectorised;
@@ -10,16 +10,8 @@ A panel of Y is packed first where it would not stay in cache as it lies, and is
 
 from math import gcd
 
-from . import matmul_cuda
-from .cuda import divisors
-
-__all__ = ["constraints", "packs", "schedule", "search_space"]
-
-# Loops whose body stays below this many statements are unrolled: enough for a register tile, too little to blow up compilation.
-UNROLL_STEPS = 64
-
-# A multiply-add takes four cycles and two can start in each, so fewer independent sums would leave the units waiting.
-ACCUMULATORS = 8
+from ..cpu import ACCUMULATORS, UNROLL_STEPS
+from ..extents import divisors
 
 # Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows a
 # panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
@@ -28,13 +20,13 @@ ROWS_SHARING_LINES = 16
 ROWS_USING_A_COPY = 16
 
 
-def search_space(workload, extended=False):
-    """Search-space JSON: the papers' CUDA one, so that one file serves both. There is no extended one."""
-    return matmul_cuda.search_space(workload)
+def extras(task):
+    """Nothing: there is no extended space."""
+    return {}
 
 
-def constraints(workload, device, extended=False):
-    """What can run well on a device; each bound relaxed as far as the workload's own divisors demand.
+def constraints(task, device, extended=False):
+    """What can run well on a device; each bound relaxed as far as the task's own divisors demand.
 
     Vectors are at least one register wide. A register tile has enough independent accumulators to keep the multiply-add units
     busy, and fits the register file beside a row of Y and a broadcast element of X. There is a block for every core.
@@ -48,28 +40,28 @@ def constraints(workload, device, extended=False):
     """
     lanes = device.vector_lanes
     room = lanes * (device.vector_registers - 1)
-    tiles = [(x, y) for x in divisors(workload.n) for y in divisors(workload.m) if (x + 1) * y <= room]
+    tiles = [(x, y) for x in divisors(task.n) for y in divisors(task.m) if (x + 1) * y <= room]
     narrowest = min(lanes, max(y for _, y in tiles))
     smallest = min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest))
     legal = [x * y for x, y in tiles if y >= narrowest and x * y >= smallest]
-    batch = getattr(workload, "b", 1)
-    blocks = min(device.cores, batch * workload.n * workload.m // min(legal))
+    batch = getattr(task, "b", 1)
+    blocks = min(device.cores, batch * task.n * task.m // min(legal))
     return [
         f"Y[3] >= {narrowest}",
         f"X[3] * Y[3] >= {smallest}",
         f"(X[3] + 1) * Y[3] <= {room}",
-        f"{'B[0] * ' if workload.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {blocks}",
+        f"{'B[0] * ' if task.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {blocks}",
     ]
 
 
-def schedule(workload, config):
-    """The s_tir.Schedule of a workload under a configuration."""
+def schedule(task, config, device=None):
+    """The s_tir.Schedule of a task under a configuration, the same for every ``device``."""
     from tvm import s_tir
 
-    sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
+    sch = s_tir.Schedule(task.prim_func(), error_render_level="fast")
     z = sch.get_sblock("Z")
     z_tile = sch.cache_write(z, 0, "global")
-    packed, transposed = packs(workload, config), workload.layout[1] == "T"
+    packed, transposed = packs(task, config), task.layout[1] == "T"
     if packed:
         y_panel = sch.cache_read(z, 1, "global")
         width = config["Y"][3]
@@ -105,14 +97,14 @@ def schedule(workload, config):
     return sch
 
 
-def packs(workload, config):
+def packs(task, config):
     """Whether a panel of Y is copied to a buffer of its own, where it lies in the order that register tiles read it.
 
     A transposed one always is: its columns lie apart. Another is where it has too many rows at a distance that puts them into the
     same lines of the cache, so that they throw each other out, and enough rows of X pass over it.
     """
-    if workload.layout[1] == "T":
+    if task.layout[1] == "T":
         return True
-    distance = workload.m * 4
+    distance = task.m * 4
     sharing = config["K"][1] * config["K"][2] * gcd(distance, CACHE_WAY) / CACHE_WAY
     return sharing > ROWS_SHARING_LINES and config["X"][2] * config["X"][3] >= ROWS_USING_A_COPY

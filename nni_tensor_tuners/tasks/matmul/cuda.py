@@ -13,85 +13,80 @@ loops that are unrolled may have.
 
 from math import prod
 
-from .cuda import (
-    EXTENDED,
-    GRID_YZ,
-    REGISTERS,
-    SHARED_BYTES,
-    THREADS,
-    VTHREADS,
-    WARP,
-    divisors,
-    fetch_together,
-    pad_rows,
-    pipeline,
-)
+from ..cuda import EXTENDED, VTHREADS, WARP, fetch_together, pad_rows, pipeline, shared_scope
+from ..device import GENERIC
+from ..extents import divisors
 
 # Code size: loops are unrolled explicitly as long as the body stays below this many statements.
 UNROLL_STEPS = 512
 
-
-def search_space(workload, extended=False):
-    """Search-space JSON: the papers', or the extended one."""
-    batch = {"B": {"_type": "factor", "_value": [workload.b, 2]}} if workload.operator == "batch_matmul" else {}
-    paper = {
-        **batch,
-        "X": {"_type": "factor", "_value": [workload.n, 4]},
-        "Y": {"_type": "factor", "_value": [workload.m, 4]},
-        "K": {"_type": "factor", "_value": [workload.k, 3]},
-    }
-    return {**paper, **EXTENDED, "unroll": {"_type": "discrete", "_value": [0, 64, 512, 1500]}} if extended else paper
+# Extents of a block's tiles, as expressions: rows of X, columns of Y, and what is summed in one stage.
+ROWS = "X[1] * X[2] * X[3]"
+COLUMNS = "Y[1] * Y[2] * Y[3]"
+DEPTH = "K[1] * K[2]"
 
 
-def constraints(workload, device, extended=False):
-    """What a device can run: threads in a block (and a warp of them at least, where the workload's divisors allow one), virtual
+def extras(task):
+    """What the extended space adds, as search-space JSON."""
+    return {**EXTENDED, "unroll": {"_type": "discrete", "_value": [0, 64, 512, 1500]}}
+
+
+def constraints(task, device, extended=False):
+    """What a device can run: threads in a block (and a warp of them at least, where the task's divisors allow one), virtual
     threads, shared memory, registers held by one thread, and blocks of a grid; of an extra that it has something to do.
 
     Parameters
     ----------
     device
-        A `Device`; all of NVIDIA's share these limits.
+        A `Device` with the limits of CUDA ones.
     extended
         Whether the configurations have the extras.
     """
-    blocks = [x * y for x in divisors(workload.n) for y in divisors(workload.m) if x * y <= THREADS]
-    rows = "X[1] * X[2] * X[3]"
-    columns = "Y[1] * Y[2] * Y[3]"
-    depth = "K[1] * K[2]"
-    shared = f"{depth} * ({rows} + {columns})"
+    blocks = [x * y for x in divisors(task.n) for y in divisors(task.m) if x * y <= device.threads]
     # A thread's accumulators, and the slices of X and Y it holds while it adds to them.
     registers = "X[1] * X[3] * Y[1] * Y[3] + K[2] * (X[1] * X[3] + Y[1] * Y[3])"
-    extras = []
+    useful = []
     if extended:
-        # How many rows the two tiles have as they are stored, and how long these are.
-        x_row, y_row = (rows if workload.layout[0] == "T" else depth), (columns if workload.layout[1] == "N" else depth)
-        x_rows, y_rows = (depth if workload.layout[0] == "T" else rows), (depth if workload.layout[1] == "N" else columns)
-        extras = [f"({x_row}) % vector == 0 or ({y_row}) % vector == 0", "K[0] >= stages"]
+        x_row, y_row = (ROWS if task.layout[0] == "T" else DEPTH), (COLUMNS if task.layout[1] == "N" else DEPTH)
+        useful = [f"({x_row}) % vector == 0 or ({y_row}) % vector == 0", "K[0] >= stages"]
         held = " + ".join(
-            f"(({tile} - 1) // (X[2] * Y[2] * vector) + 1) * vector" for tile in (f"{depth} * {rows}", f"{depth} * {columns}")
+            f"(({tile} - 1) // (X[2] * Y[2] * vector) + 1) * vector" for tile in (f"{DEPTH} * {ROWS}", f"{DEPTH} * {COLUMNS}")
         )
         registers = f"{registers} + (stages - 1) * ({held})"
-        shared = f"({shared} + pad * ({x_rows} + {y_rows}))"
     return [
-        f"{min(WARP, max(blocks))} <= X[2] * Y[2] <= {THREADS}",
+        f"{min(WARP, max(blocks))} <= X[2] * Y[2] <= {device.threads}",
         f"X[1] * Y[1] <= {VTHREADS}",
-        f"4 * {shared} <= {SHARED_BYTES}",
-        f"{registers} <= {REGISTERS}",
-        *([f"X[0] <= {GRID_YZ}"] if workload.n > GRID_YZ else []),
-        *([f"B[0] <= {GRID_YZ}"] if getattr(workload, "b", 1) > GRID_YZ else []),
-        *extras,
+        f"4 * {_shared(task, extended)} <= {device.shared_bytes_optin}",
+        f"{registers} <= {device.registers}",
+        *([f"X[0] <= {device.grid_yz}"] if task.n > device.grid_yz else []),
+        *([f"Y[0] <= {device.grid_x}"] if task.m > device.grid_x else []),
+        *([f"B[0] <= {device.grid_yz}"] if getattr(task, "b", 1) > device.grid_yz else []),
+        *useful,
     ]
 
 
-def schedule(workload, config):
-    """The s_tir.Schedule of a workload under a configuration, paper or extended; an extra that is missing does nothing."""
+def _shared(task, extended):
+    """Elements of the two tiles in shared memory, as an expression."""
+    shared = f"{DEPTH} * ({ROWS} + {COLUMNS})"
+    if not extended:
+        return shared
+    x_rows, y_rows = (DEPTH if task.layout[0] == "T" else ROWS), (DEPTH if task.layout[1] == "N" else COLUMNS)
+    return f"({shared} + pad * ({x_rows} + {y_rows}))"
+
+
+def schedule(task, config, device=GENERIC["cuda"]):
+    """The s_tir.Schedule of a task under a configuration, paper or extended; an extra that is missing does nothing.
+
+    A device that gives a block more shared memory on request is asked for it where the tiles need it.
+    """
     from tvm import s_tir
 
-    sch = s_tir.Schedule(workload.prim_func(), error_render_level="fast")
+    scope = shared_scope(_shared(task, "pad" in config), config, device)
+    sch = s_tir.Schedule(task.prim_func(), error_render_level="fast")
     z = sch.get_sblock("Z")
     z_local = sch.cache_write(z, 0, "local")
-    x_shared, x_local = sch.cache_read(z, 0, "shared"), sch.cache_read(z, 0, "local")
-    y_shared, y_local = sch.cache_read(z, 1, "shared"), sch.cache_read(z, 1, "local")
+    x_shared, x_local = sch.cache_read(z, 0, scope), sch.cache_read(z, 0, "local")
+    y_shared, y_local = sch.cache_read(z, 1, scope), sch.cache_read(z, 1, "local")
 
     *batch, i, j, k = sch.get_loops(z)
     block_z, *matrices = sch.split(batch[0], config["B"]) if batch else [None]
@@ -113,8 +108,8 @@ def schedule(workload, config):
     # What `bind_unit_loop` is for cannot happen here: X is copied first, and no index it is read at depends on threadIdx.x.
     # The consumer of each pair first: once the shared copy is placed, the local one could no longer be moved inside it.
     for local, shared, row in (
-        (x_local, x_shared, x_tile if workload.layout[0] == "T" else depth),
-        (y_local, y_shared, y_tile if workload.layout[1] == "N" else depth),
+        (x_local, x_shared, x_tile if task.layout[0] == "T" else depth),
+        (y_local, y_shared, y_tile if task.layout[1] == "N" else depth),
     ):
         sch.compute_at(local, k_shared, preserve_unit_loops=True)
         sch.compute_at(shared, k_global, preserve_unit_loops=True)

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from .extents import check_extent
+from ..extents import check_extent
+from ..task import TemplateTask, shape_field
+from . import cpu, cuda
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 
 @dataclass(frozen=True)
-class Matmul:
+class Matmul(TemplateTask):
     """Z = X Y with X of shape (n, k), Y of shape (k, m) and Z of shape (n, m), in float32.
 
     Attributes
@@ -19,12 +21,14 @@ class Matmul:
         One letter for each of X and Y: N is stored as it is, T is stored transposed (X as (k, n), Y as (m, k)).
     """
 
-    n: int
-    k: int
-    m: int
-    layout: str = "NN"
+    n: int = shape_field("matmul: rows of X and Z")
+    k: int = shape_field("columns of X, rows of Y")
+    m: int = shape_field("columns of Y and Z")
+    layout: str = shape_field("T where X or Y is stored transposed (default: NN)", "NN", choices=LAYOUTS)
 
     operator = "matmul"
+    buffers = ("X", "Y", "Z")
+    templates = {"cuda": cuda, "cpu": cpu}
 
     def __post_init__(self):
         for name in ("n", "k", "m"):
@@ -60,6 +64,14 @@ class Matmul:
             y = np.swapaxes(y, -1, -2)
         return np.matmul(x, y, out=out)
 
+    def space(self):
+        """A factorisation of each extent: of n and m in 4 parts, of k in 3."""
+        return {
+            "X": {"_type": "factor", "_value": [self.n, 4]},
+            "Y": {"_type": "factor", "_value": [self.m, 4]},
+            "K": {"_type": "factor", "_value": [self.k, 3]},
+        }
+
     def prim_func(self):
         """The operator as a TVM PrimFunc with the buffers X, Y, Z and the block Z to schedule."""
         from tvm import te
@@ -83,7 +95,7 @@ class BatchMatmul(Matmul):
     The layout is that of each matrix: with "T" X is stored as (b, k, n), Y as (b, m, k).
     """
 
-    b: int = 1
+    b: int = shape_field("batch_matmul: number of matrices", 1)
 
     operator = "batch_matmul"
 
@@ -100,3 +112,7 @@ class BatchMatmul(Matmul):
     def shapes(self):
         """Shapes of X, Y and Z as they are stored."""
         return [(self.b, *shape) for shape in super().shapes]
+
+    def space(self):
+        """As for one, and b in 2 parts."""
+        return {"B": {"_type": "factor", "_value": [self.b, 2]}, **super().space()}

@@ -1,0 +1,168 @@
+"""What can be tuned: the contract between an operator and all that measures and searches."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, asdict, field
+
+
+class Task(ABC):
+    """An operator, or any other tensor program, at a fixed shape.
+
+    Subclasses are frozen dataclasses of plain fields: they compare by value, and `to_dict` is all there is to write down. Their
+    modules import TVM and NumPy inside functions only, so that naming a task costs nothing: a trial that starts must not disturb
+    one that times.
+
+    Attributes
+    ----------
+    tolerance
+        The largest error of an output that is right, relative to the largest expected output. Rounding of float32 sums of K
+        products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest output; one product left out or
+        added is some hundred times above it.
+    """
+
+    tolerance = 1e-4
+
+    @property
+    @abstractmethod
+    def operator(self):
+        """The operator's name in the registry; of one from outside the package "package.module:Class"."""
+
+    @property
+    def id(self):
+        """A short text that tells this task from all others, the same in every process: "matmul-1f0c2a9e"."""
+        return f"{self.operator}-{self.digest()[:8]}"
+
+    @property
+    @abstractmethod
+    def flop(self):
+        """Floating-point operations of one run, a multiplication and an addition counted as two."""
+
+    @property
+    @abstractmethod
+    def buffers(self):
+        """Names of the kernel's buffers, the output's last."""
+
+    @property
+    @abstractmethod
+    def shapes(self):
+        """Shapes of the buffers, in the same order."""
+
+    @abstractmethod
+    def inputs(self, seed=0):
+        """NumPy arrays for all buffers but the output's, the same for the same seed."""
+
+    @abstractmethod
+    def reference(self, *inputs, out=None):
+        """The expected output, written to ``out`` where one is given."""
+
+    @abstractmethod
+    def search_space(self, kind, extended=False):
+        """The parameters of a kernel on a kind of device.
+
+        Parameters
+        ----------
+        kind
+            One of `device.KINDS`.
+        extended
+            Whether to add what the papers' space does not have. A configuration without those parameters stays valid.
+
+        Returns
+        -------
+        dict
+            NNI's search-space JSON.
+
+        Raises
+        ------
+        ValueError
+            If the task does not run on that kind.
+        """
+
+    @abstractmethod
+    def constraints(self, device, extended=False):
+        """What a device can run, and run well.
+
+        Parameters
+        ----------
+        device
+            A `Device`.
+        extended
+            Whether the configurations are of the extended space.
+
+        Returns
+        -------
+        list
+            Expressions for `SearchSpace`.
+
+        Raises
+        ------
+        ValueError
+            If the task does not run on that kind.
+        """
+
+    @abstractmethod
+    def module(self, config, device):
+        """The scheduled ``tvm.IRModule`` of a configuration, its kernel named "main".
+
+        Raises
+        ------
+        Exception
+            Whatever TVM raises (its ScheduleError is no ValueError).
+        """
+
+    def to_dict(self):
+        """The task as plain data, for JSON: its operator and its fields. `registry.from_dict` reads it."""
+        return {"operator": self.operator, **asdict(self)}
+
+    def digest(self):
+        """SHA-256 of the task's plain data, in hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+class TemplateTask(Task):
+    """A task that hand-written templates schedule, one for each kind of device.
+
+    Attributes
+    ----------
+    templates
+        Device kind -> module with ``extras(task)`` (the parameters that the extended space adds), ``constraints(task, device,
+        extended)`` and ``schedule(task, config, device)``, which returns an ``s_tir.Schedule``.
+    """
+
+    templates = {}
+
+    @abstractmethod
+    def space(self):
+        """NNI's search-space JSON of the papers, which all devices share, so that one file serves them all."""
+
+    def search_space(self, kind, extended=False):
+        template = self._template(kind)
+        return {**self.space(), **(template.extras(self) if extended else {})}
+
+    def constraints(self, device, extended=False):
+        return self._template(device.kind).constraints(self, device, extended)
+
+    def module(self, config, device):
+        return self._template(device.kind).schedule(self, config, device).mod
+
+    def _template(self, kind):
+        if kind not in self.templates:
+            raise ValueError(f"no template for {self.operator} on {kind}; there are those for {', '.join(self.templates)}")
+        return self.templates[kind]
+
+
+def shape_field(text, default=MISSING, least=1, choices=None):
+    """A dataclass field that is part of a task's shape, and so an argument on command lines.
+
+    Parameters
+    ----------
+    text
+        One line of help.
+    default
+        Its default value, if it has one.
+    least
+        The least integer allowed.
+    choices
+        The values allowed, of a field that is no integer.
+    """
+    return field(default=default, metadata={"help": text, "least": least, "choices": choices})
