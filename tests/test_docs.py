@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+SOURCES = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # for what runs in another folder
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
 README_LINES = 130
@@ -72,7 +73,7 @@ def between(text, begin, end):
 
 @pytest.mark.parametrize("page, number", [(page, n) for page in PAGES for n in range(len(python_blocks(page)))])
 def test_python_examples_run(page, number, tmp_path):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    environment = {**os.environ, "PYTHONPATH": SOURCES}
     command = [sys.executable, "-c", python_blocks(page)[number]]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -92,6 +93,17 @@ def test_the_commands_are_found():
     assert "register" in found and len(found) > 20
     named = {command.split()[0] for command in found}
     assert named == {"tune", "check", "register", "searches", "report", "export", "serve", "space", "replay", "compare", "sensitivity"}
+
+
+@EACH_PAGE
+def test_trials_run(page, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "TENSOR_TUNERS_TARGET": "cpu"}
+    for line in code_lines(page):
+        command = re.match(r"python3 (-m nni_tensor_tuners\.trial .+?)(\s{2,}#|$)", line)
+        if command and "--rpc" not in line:
+            command = [sys.executable, *shlex.split(command[1])]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
+            assert done.returncode == 0, line + done.stderr
 
 
 @EACH_PAGE
