@@ -9,20 +9,22 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import tvm_ffi
 from conftest import TESTS, wait_for
+from faulty_template import Faulty
 from tvm import rpc
 
-from nni_tensor_tuners.cli import main
-from nni_tensor_tuners.device import find_device, usable_cores
+from nni_tensor_tuners.cli.main import main
 from nni_tensor_tuners.measure import ErrorCode, Limits, build, measure, remote
-from nni_tensor_tuners.workloads import Matmul
+from nni_tensor_tuners.tasks.device import Device, find_device, usable_cores
+from nni_tensor_tuners.tasks.matmul import Matmul
 
 KEY = "loopback"
 SMALL = Matmul(16, 24, 32)
+FAULTY = Faulty(16, 24, 32)
 CONFIG = {"X": [2, 2, 1, 4], "Y": [2, 1, 1, 16], "K": [3, 2, 4]}
 QUICK = Limits(build_seconds=20, run_seconds=4, repeats=3, repeat_seconds=0.001)
 SCRIPT = TESTS.parent / "trials" / "matmul.py"
@@ -97,12 +99,9 @@ def test_a_server_says_which_cpu_it_has(device):
     assert remote.find_again(device.label()) == device
 
 
-def test_only_the_first_trial_asks(tracker, device, tmp_path):
-    known = tmp_path / "device.jsonl"
-    assert remote.find_remote_device(tracker, KEY, known=known) == device
-    known.write_text(known.read_text().replace(f'"name": "{device.name}"', '"name": "remembered"'))
-    assert remote.find_remote_device(tracker, KEY, known=known) == replace(device, name="remembered")
-    assert remote.find_remote_device(tracker, KEY, "cpu", known=known) == device  # another question
+def test_the_answer_can_be_kept_as_json(tracker, device):
+    assert Device(**json.loads(json.dumps(asdict(device)))) == device
+    assert remote.find_remote_device(tracker, KEY, "cpu") == device
 
 
 def test_a_kernel_compiled_here_is_checked_and_timed_there(device):
@@ -119,7 +118,7 @@ def test_a_kernel_compiled_here_is_checked_and_timed_there(device):
     ],
 )
 def test_faults_have_their_error_codes_and_the_server_goes_on(device, fault, code, message):
-    result = measure(SMALL, {"fault": fault}, device, QUICK, template="faulty_template")
+    result = measure(FAULTY, {"fault": fault}, device, QUICK)
     assert (ErrorCode(result["error_code"]), message in result["error"]) == (code, True), result
     assert measure(SMALL, CONFIG, device, QUICK)["error_code"] == ErrorCode.NO_ERROR
 
@@ -127,7 +126,7 @@ def test_faults_have_their_error_codes_and_the_server_goes_on(device, fault, cod
 def test_a_lost_server_is_an_error_of_the_device_in_bounded_time(tracker, device):
     with serving(tracker, "fragile"):
         fragile = replace(device, key="fragile")
-        result = measure(SMALL, {"fault": "aborts_while_running"}, fragile, QUICK, template="faulty_template")
+        result = measure(FAULTY, {"fault": "aborts_while_running"}, fragile, QUICK)
         assert result["error_code"] == ErrorCode.RUNTIME_DEVICE and "\n" not in result["error"]
         start = time.monotonic()
         result = measure(SMALL, CONFIG, fragile, QUICK)
@@ -142,7 +141,7 @@ def test_a_server_of_ours_survives_a_crash_and_has_all_cores(tracker):
     with serving(tracker, "ours", stays=True):
         ours = remote.find_remote_device(tracker, "ours")
         assert ours.cores == usable_cores()
-        crashed = measure(SMALL, {"fault": "aborts_while_running"}, ours, QUICK, template="faulty_template")
+        crashed = measure(FAULTY, {"fault": "aborts_while_running"}, ours, QUICK)
         assert crashed["error_code"] == ErrorCode.RUNTIME_DEVICE
         assert measure(SMALL, CONFIG, ours, QUICK)["error_code"] == ErrorCode.NO_ERROR
 

@@ -271,9 +271,8 @@ def test_trials_side_by_side_search_as_trials_in_turn_do():
 
 @pytest.mark.parametrize("name", BOTH)
 def test_512_proposals_on_mm1_as_tuned_here(name):
-    workload, device = get_workload("mm1"), find_device("cpu")
-    template = get_template(workload, "cpu")
-    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
+    task = get_task("mm1")
+    space = SearchSpace.from_json(task.search_space("cpu"), task.constraints(find_device("cpu")))
     target = space.sample(random.Random(0))
 
     def fitness(config):
