@@ -3,7 +3,7 @@
 The threads of a block are fibers, each of which runs until the next barrier. They take turns once in ascending and once in
 descending order, so that a missing barrier shows as a wrong result every time, not once in a while. What a GPU would refuse or
 might get away with traps: an index beyond an array, a misaligned vector, memory outside the buffers, a barrier that some threads
-do not reach.
+do not reach. Shuffles within a warp are for all threads of a block alike, which TVM's reductions over threads are.
 """
 
 import re
@@ -25,6 +25,8 @@ BEFORE = """
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __shared__ static
+typedef unsigned char uchar;
+typedef unsigned int uint;
 struct Index { int x, y, z; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -36,11 +38,26 @@ ucontext_t scheduler, fibers[THREADS];
 bool done[THREADS];
 int current;
 void __syncthreads() { swapcontext(&fibers[current], &scheduler); }
+static float lanes[THREADS];
+static int block_size;
+static unsigned __activemask() { return ~0u; }
+static float shuffle(float value, int from, int width) {
+    lanes[current] = value;
+    __syncthreads();
+    bool valid = from / width == current % 32 / width && current / 32 * 32 + from < block_size;
+    float received = valid ? lanes[current / 32 * 32 + from] : value;
+    __syncthreads();
+    return received;
+}
+static float __shfl_down_sync(unsigned, float value, int delta, int width) { return shuffle(value, current % 32 + delta, width); }
+static float __shfl_sync(unsigned, float value, int lane, int width) {
+    return shuffle(value, current % 32 / width * width + lane % width, width);
+}
 static void fail(const char* what) { fprintf(stderr, "%s\\n", what); exit(1); }
 static char* stacks;
 
 static void run_block(void (*thread)(), Index block, bool descending) {
-    int count = block.x * block.y * block.z, left = count;
+    int count = block_size = block.x * block.y * block.z, left = count;
     for (int i = 0; i < count; ++i) {
         getcontext(&fibers[i]);
         fibers[i].uc_stack.ss_sp = stacks + i * STACK;
@@ -112,8 +129,8 @@ def run(kernels, folder):
     Parameters
     ----------
     kernels
-        (source, threads, inputs, shape) of each: what TVM generated, what `cuda_limits.thread_extents` says, name -> float32 array, the
-        shape of Z.
+        (source, threads, inputs, shape, dynamic) of each: what TVM generated, what `cuda_limits.thread_extents` says, name ->
+        float32 array, the shape of Z, bytes of shared memory that are allocated at the launch.
     folder
         For what is compiled.
 
@@ -128,8 +145,10 @@ def run(kernels, folder):
         If a kernel does what must not be done.
     """
     text, data = [BEFORE], []
-    for number, (source, threads, inputs, shape) in enumerate(kernels):
+    for number, (source, threads, inputs, shape, dynamic) in enumerate(kernels):
         code = source[source.index('extern "C" __global__') :].replace("__shared__ alignas(64)", "alignas(64) static")
+        at_launch = r"extern __shared__ __align__\(\d+\) uchar (\w+)\[\];"
+        code = re.sub(at_launch, rf"static uchar* \1 = (uchar*)buffer({dynamic // 4});", code)
         signature = re.search(r"main_kernel\(([^)]*)\)", code).group(1)
         names = re.findall(r"(\w+)_ptr", signature) or re.findall(r"(\w+)\s*(?:,|$)", signature)
         arrays = [np.ascontiguousarray(inputs[name], np.float32) for name in names if name != "Z"]
@@ -149,7 +168,7 @@ def run(kernels, folder):
     if result.returncode:
         raise RuntimeError(f"a kernel failed with status {result.returncode}: {result.stderr.decode()}")
     values, outputs = np.frombuffer(result.stdout, np.float32), []
-    for _, _, _, shape in kernels:
+    for _, _, _, shape, _ in kernels:
         count = int(np.prod(shape))
         outputs.append([values[:count].reshape(shape), values[count : 2 * count].reshape(shape)])
         values = values[2 * count :]

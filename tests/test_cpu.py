@@ -1,26 +1,25 @@
 """CPU templates, compiled and run."""
 
 import json
-import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
+from conftest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_workloads import convolutions
+from test_tasks import convolutions
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.device import GENERIC, Device, find_device
-from nni_tensor_tuners.experiment import TRIAL_SCRIPTS
+from nni_tensor_tuners.measure import build
 from nni_tensor_tuners.measure.worker import wrong_answer
-from nni_tensor_tuners.schedules import get_template, matmul_cpu
-from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, BatchMatmul, Conv, Matmul
-
-build = pytest.importorskip("nni_tensor_tuners.measure.build")
+from nni_tensor_tuners.tasks import WORKLOADS
+from nni_tensor_tuners.tasks.conv import Conv
+from nni_tensor_tuners.tasks.device import GENERIC, Device, find_device
+from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul, cpu
 
 DEVICES = [find_device("cpu"), GENERIC["cpu"], Device("cpu", "AVX", "cpu", cores=2, vector_lanes=8, vector_registers=16)]
 
@@ -30,19 +29,16 @@ SMALLER = {"c1": ["--batch", "2"], "c2": ["--batch", "2"]}
 
 def answer(workload, device, seed):
     """A random legal configuration, and what is wrong with its answer."""
-    template = get_template(workload, "cpu")
-    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
+    space = SearchSpace.from_json(workload.search_space("cpu"), workload.constraints(device))
     config = space.sample(random.Random(seed))
     return config, fault(workload, config)
 
 
 def fault(workload, config):
     """Compile and run a configuration; what is wrong with its answer, or None."""
-    import tvm
-
-    template = get_template(workload, "cpu")
-    target = build.target_of(find_device("cpu"))
-    library = build.compile_module(build.instantiate(template, workload, config, target), target)
+    device = find_device("cpu")
+    target = build.target_of(device)
+    library = build.compile_module(build.instantiate(workload, config, device, target), target)
     inputs = workload.inputs()
     expected = workload.reference(*inputs)
     arguments = [tvm.runtime.tensor(array) for array in (*inputs, np.full_like(expected, np.nan))]
@@ -80,9 +76,9 @@ def test_matrix_multiplications_are_right(workload, device, seed):
 )
 def test_rows_that_would_throw_each_other_out_of_cache_are_packed(m, packed):
     workload, config = Matmul(16, 64, m), {"X": [1, 1, 4, 4], "Y": [1, m // 8, 1, 8], "K": [1, 8, 8]}
-    assert matmul_cpu.packs(workload, config) is packed
+    assert cpu.packs(workload, config) is packed
     assert fault(workload, config) is None
-    root = matmul_cpu.schedule(workload, config).mod["main"].body.block
+    root = cpu.schedule(workload, config).mod["main"].body.block
     assert ("Y_global" in [buffer.name for buffer in root.alloc_buffers]) is packed
 
 
@@ -101,13 +97,11 @@ def test_convolutions_are_right(workload, device, seed):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_named_workload_runs_a_real_trial(name):
-    """By the trial script and the arguments that its experiments have; C1 and C2 on two images instead of 512."""
+    """By the arguments that its experiments have; C1 and C2 on two images instead of 512."""
     workload = WORKLOADS[name]
-    template = get_template(workload, "cpu")
-    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, find_device("cpu")))
+    space = SearchSpace.from_json(workload.search_space("cpu"), workload.constraints(find_device("cpu")))
     config = space.sample(random.Random(0))
-    script = Path(__file__).parents[1] / "trials" / TRIAL_SCRIPTS[workload.operator]
-    command = [sys.executable, script, name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    command = [sys.executable, "-m", "nni_tensor_tuners.trial", name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert json.loads(ended.stdout)["tflops"] > 0

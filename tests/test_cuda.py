@@ -1,22 +1,24 @@
 import math
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
+import tvm
 from cuda_emulator import run as emulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm.support import nvcc
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.device import GENERIC, Device, find_device
-from nni_tensor_tuners.measure import ErrorCode, measure
+from nni_tensor_tuners.measure import ErrorCode, build, measure
 from nni_tensor_tuners.measure.worker import wrong_answer
-from nni_tensor_tuners.schedules import conv_cuda, get_template, matmul_cpu, matmul_cuda
 from nni_tensor_tuners.space.constraints import Constraint
-from nni_tensor_tuners.workloads import LAYOUTS, WORKLOADS, BatchMatmul, Conv, Matmul
-
-build = pytest.importorskip("nni_tensor_tuners.measure.build")
-cuda_limits = pytest.importorskip("nni_tensor_tuners.schedules.cuda_limits")
+from nni_tensor_tuners.tasks import WORKLOADS, cuda_limits
+from nni_tensor_tuners.tasks import cuda as cuda_templates
+from nni_tensor_tuners.tasks.conv import Conv
+from nni_tensor_tuners.tasks.device import GENERIC, Device, find_device, limits_of
+from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul, cuda
 
 NVCC = pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not installed: the CUDA templates are not compiled to cubin"
@@ -85,29 +87,26 @@ def gpu():
         return None
 
 
-def space_of(workload, extended=False):
-    template = get_template(workload, "cuda")
-    return SearchSpace.from_json(
-        template.search_space(workload, extended), template.constraints(workload, GENERIC["cuda"], extended)
-    )
+def space_of(task, extended=False, device=GENERIC["cuda"]):
+    return SearchSpace.from_json(task.search_space("cuda", extended), task.constraints(device, extended))
 
 
 def instantiated(workload, config, device=GENERIC["cuda"]):
-    return build.instantiate(get_template(workload, "cuda"), workload, config, build.target_of(device))
+    return build.instantiate(workload, config, device, build.target_of(device))
 
 
 def source_of(module, device=GENERIC["cuda"]):
     return build.device_source(build.compile_module(module, build.target_of(device)))
 
 
-def emulated(cases, folder, change=lambda source: source):
+def emulated(cases, folder, change=lambda source: source, device=GENERIC["cuda"]):
     """What is wrong with each (workload, config): the text of `wrong_answer`, None where it agrees with NumPy."""
     kernels, references = [], []
     for workload, config in cases:
-        module, inputs = instantiated(workload, config), workload.inputs()
-        names = "XW" if isinstance(workload, Conv) else "XY"
-        threads = cuda_limits.thread_extents(module)
-        kernels.append((change(source_of(module)), threads, dict(zip(names, inputs)), workload.shapes[2]))
+        module, inputs = instantiated(workload, config, device), workload.inputs()
+        threads, source = cuda_limits.thread_extents(module), change(source_of(module, device))
+        _, dynamic = shared_bytes(module, device)
+        kernels.append((source, threads, dict(zip(workload.buffers, inputs)), workload.shapes[-1], dynamic))
         references.append(workload.reference(*inputs))
     results = zip(emulate(kernels, folder), references)
     return [next(filter(None, (wrong_answer(z, reference) for z in both)), None) for both, reference in results]
@@ -162,20 +161,73 @@ def test_any_kernel_gives_numpy_s_answer_and_needs_the_memory_that_the_constrain
         space = space_of(workload, extended)
         config = space.sample(random.Random(seed))
         (limit,) = (constraint.text for constraint in space.constraints if constraint.text.startswith("4 * "))
-        used = shared_bytes(instantiated(workload, config))
-        assert Constraint(limit.replace("<= 49152", f"== {used}"), space.names).holds(config), (workload, config, used)
+        static, dynamic = shared_bytes(instantiated(workload, config))
+        as_said = Constraint(limit.replace("<= 49152", f"== {static}"), space.names)
+        assert dynamic == 0 and as_said.holds(config), (workload, config, static)
         cases.append((workload, config))
     assert [case for case in zip(emulated(cases, tmp_path_factory.mktemp("kernels")), cases) if case[0] is not None] == []
 
 
-def shared_bytes(module):
-    """Shared memory that a scheduled module's kernel allocates."""
-    import tvm
+def shared_bytes(module, device=GENERIC["cuda"]):
+    """Shared memory that a scheduled module's kernel allocates, (static, dynamic)."""
+    return cuda_limits.shared_bytes(cuda_limits.lowered(module, build.target_of(device)))
 
-    func = module["main"].with_attr("global_symbol", "main").with_attr("target", build.target_of(GENERIC["cuda"]))
-    lowered = cuda_limits.LOWER(tvm.IRModule({"main": func.with_attr("tirx.noalias", True)}))
-    scopes = tvm.s_tir.analysis.calculate_allocated_bytes(lowered)["main"]
-    return sum(int(size) for scope, size in scopes.items() if scope.startswith("shared"))
+
+# Of a GPU that gives a block hardly any shared memory unasked, so that small kernels ask.
+ASKING = replace(GENERIC["cuda"], arch="sm_90", shared_bytes=16, shared_bytes_optin=232448)
+
+
+def test_kernels_whose_shared_memory_is_allocated_at_the_launch_give_numpy_s_answer(tmp_path):
+    """All cases in one compilation."""
+    cases = list(CASES.values())
+    for case in cases:
+        asked, unasked = shared_bytes(instantiated(*case, ASKING), ASKING), shared_bytes(instantiated(*case))
+        assert asked[0] == 0 and unasked[0] <= asked[1] <= unasked[0] + cuda_templates.ALIGNMENT, (case, asked, unasked)
+    assert emulated(cases, tmp_path, device=ASKING) == [None] * len(cases)
+
+
+HOPPER = Device("cuda", "any GPU of sm_90", "cuda", arch="sm_90", **limits_of("sm_90"))
+
+# Configurations, and the bytes of shared memory that they take: more than any device gives unasked.
+LARGE = {
+    "mm1": ({"X": [4, 2, 16, 4], "Y": [8, 2, 16, 4], "K": [8, 64, 2]}, 131072),
+    "bmm1": ({"B": [960, 1], "X": [1, 2, 16, 4], "Y": [1, 1, 16, 4], "K": [1, 64, 2]}, 98304),
+    "resnet18-c2": (tiles("f 1 1 16 4, y 4 1 7 2, x 7 1 8 1, rc 2 32, ry 1 3, rx 1 3"), 94208),
+}
+
+
+def test_constraints_are_those_of_the_device():
+    for name, (config, size) in LARGE.items():
+        task = WORKLOADS[name]
+        for extended in (False, True):
+            extras = {key: spec["_value"][0] for key, spec in task.search_space("cuda", extended).items() if key not in config}
+            whole = {**config, **extras}
+            assert space_of(task, extended, HOPPER).contains(whole) and not space_of(task, extended).contains(whole)
+            static, dynamic = shared_bytes(instantiated(task, whole, HOPPER), HOPPER)
+            assert (static, dynamic) == (0, size), name
+        with pytest.raises(ValueError, match="max_shared_memory_per_block <= 49152"):
+            instantiated(task, config)
+    too_large = {"X": [2, 2, 32, 4], "Y": [4, 2, 32, 4], "K": [2, 128, 4]}
+    assert not space_of(WORKLOADS["mm1"], device=HOPPER).contains(too_large)
+    with pytest.raises(ValueError, match="max_shared_memory_per_block <= 232448"):
+        instantiated(WORKLOADS["mm1"], too_large, HOPPER)
+    kepler = replace(GENERIC["cuda"], arch="sm_30", **limits_of("sm_30"))
+    for x, y, fits in ((1, 8, True), (2, 16, False)):  # a thread of 25 and of 68 registers
+        config = {"X": [32 // x, 1, 16, x], "Y": [64 // y, 1, 16, y], "K": [64, 8, 2]}
+        assert space_of(WORKLOADS["mm1"], device=kepler).contains(config) is fits
+        assert space_of(WORKLOADS["mm1"]).contains(config)
+
+
+def test_a_grid_as_small_as_the_first_ones_bounds_the_blocks():
+    fermi = replace(GENERIC["cuda"], grid_x=65535)
+    for task, name in ((Matmul(1, 1, 131072), "Y"), (Conv(1, 1, (131072,), 1, 1), "tile_x")):
+        limits = task.constraints(fermi)
+        assert set(limits) - set(task.constraints(GENERIC["cuda"])) == {f"{name}[0] <= 65535"}
+
+
+def test_the_target_has_the_device_s_numbers():
+    target = build.target_of(replace(HOPPER, threads=512, shared_bytes=1024))
+    assert (target.attrs["max_threads_per_block"], target.attrs["max_shared_memory_per_block"]) == (512, 1024)
 
 
 def test_the_emulator_notices_a_missing_barrier_and_an_index_beyond_an_array(tmp_path):
@@ -199,21 +251,19 @@ def test_vectors_are_used(name):
 
 @pytest.mark.parametrize("name", ["matmul NN", "batch_matmul", "conv2d", "conv2d depthwise"])
 def test_a_configuration_without_extras_is_one_where_they_do_nothing(name):
-    import tvm
-
     workload, config = CASES[name]
     neutral = {"vector": 1, "pad": 0, "stages": 1} | (
-        {} if isinstance(workload, Conv) else {"unroll": matmul_cuda.UNROLL_STEPS}
+        {} if isinstance(workload, Conv) else {"unroll": cuda.UNROLL_STEPS}
     )
     tvm.ir.assert_structural_equal(instantiated(workload, config), instantiated(workload, {**config, **neutral}))
-    paper, extended = (get_template(workload, "cuda").search_space(workload, flavour) for flavour in (False, True))
+    paper, extended = (workload.search_space("cuda", flavour) for flavour in (False, True))
     assert paper.items() < extended.items()
 
 
 def test_the_cpu_template_has_no_extended_space():
-    workload, device = WORKLOADS["mm1"], GENERIC["cpu"]
-    assert matmul_cpu.search_space(workload, extended=True) == matmul_cuda.search_space(workload)
-    assert matmul_cpu.constraints(workload, device, extended=True) == matmul_cpu.constraints(workload, device)
+    task, device = WORKLOADS["mm1"], GENERIC["cpu"]
+    assert task.search_space("cpu", extended=True) == task.search_space("cpu") == task.search_space("cuda")
+    assert task.constraints(device, extended=True) == task.constraints(device)
 
 
 @pytest.mark.parametrize("extended", [False, True])
@@ -294,7 +344,7 @@ def test_the_space_has_as_many_configurations_as_the_nose_paper_s_table_ii_says(
 
 
 def test_the_space_of_a_convolution_is_that_of_topi_s_template():
-    space = conv_cuda.search_space(WORKLOADS["resnet18-c2"])
+    space = WORKLOADS["resnet18-c2"].search_space("cuda")
     names = ["tile_f", "tile_y", "tile_x", "tile_rc", "tile_ry", "tile_rx", "auto_unroll_max_step", "unroll_explicit"]
     assert list(space) == names
     assert [space[name]["_value"] for name in names[:6]] == [[64, 4], [56, 4], [56, 4], [64, 2], [3, 2], [3, 2]]
@@ -305,8 +355,6 @@ def test_the_space_of_a_convolution_is_that_of_topi_s_template():
 @pytest.mark.parametrize("name, arch", [("mm1", "sm_80"), ("mm1", "sm_90"), ("bmm1", "sm_90"), ("resnet18-c2", "sm_90")])
 @pytest.mark.parametrize("extended", [False, True])
 def test_the_templates_compile_to_cubin(name, arch, extended):
-    from tvm.support import nvcc
-
     workload, device = WORKLOADS[name], Device("cuda", arch, "cuda", arch=arch)
     module = instantiated(workload, space_of(workload, extended).sample(random.Random(0)), device)
     with build.target_of(device):
@@ -314,6 +362,12 @@ def test_the_templates_compile_to_cubin(name, arch, extended):
     assert bytes(cubin[:4]) == b"\x7fELF"
 
 
-@pytest.mark.parametrize("name, template", [("mm1", matmul_cuda), ("bmm1", matmul_cuda), ("resnet18-c2", conv_cuda)])
-def test_the_template_is_known(name, template):
-    assert get_template(WORKLOADS[name], "cuda") is template
+@NVCC
+@pytest.mark.parametrize("name", LARGE)
+def test_a_kernel_that_asks_for_shared_memory_compiles_to_cubin(name):
+    task, (config, _) = WORKLOADS[name], LARGE[name]
+    source = source_of(instantiated(task, config, HOPPER), HOPPER)
+    assert "extern __shared__" in source
+    with build.target_of(HOPPER):
+        cubin = nvcc.compile_cuda(source, target_format="cubin", arch="sm_90", compiler="nvcc")
+    assert bytes(cubin[:4]) == b"\x7fELF"

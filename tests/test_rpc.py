@@ -224,4 +224,4 @@ def test_an_experiment_written_for_the_device_is_good(device, tmp_path, capsys):
     )
     assert main(["check", str(tmp_path / "opevo.yml")]) == 0
     text = (tmp_path / "opevo.yml").read_text()
-    assert f"matmul.py --n 32 --k 32 --m 32 --rpc {device.rpc} --key {KEY}" in text and "target: cpu" in text
+    assert f" matmul --n 32 --k 32 --m 32 --rpc {device.rpc} --key {KEY}" in text and "target: cpu" in text

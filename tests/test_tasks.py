@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nni_tensor_tuners.tasks import OPERATORS, WORKLOADS, Task, from_dict, get_task
 from nni_tensor_tuners.tasks.arguments import add_shape, named_task, task_of
 from nni_tensor_tuners.tasks.conv import Conv
-from nni_tensor_tuners.tasks.device import GENERIC, KINDS, Device, cuda_limits
+from nni_tensor_tuners.tasks.device import GENERIC, KINDS, Device, limits_of
 from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
 
 # OpEvo appendix B; table II of the NoSE paper (its H and W, C_in, C_out, kernel and stride).
@@ -307,11 +307,11 @@ def test_a_task_s_trials_have_arguments_that_name_it(arguments, trial, label):
 
 
 def test_cuda_limits_follow_the_compute_capability():
-    assert cuda_limits("sm_30") == {"registers": 63, "shared_bytes_optin": 49152, "grid_x": 2**31 - 1}
-    assert cuda_limits("sm_35") == cuda_limits("sm_61") == {**cuda_limits("sm_30"), "registers": 255}
-    kib = {arch: cuda_limits(f"sm_{arch}")["shared_bytes_optin"] // 1024 for arch in ("70", "75", "80", "86", "90a", "100", "120")}
+    assert limits_of("sm_30") == {"registers": 63, "shared_bytes_optin": 49152, "grid_x": 2**31 - 1}
+    assert limits_of("sm_35") == limits_of("sm_61") == {**limits_of("sm_30"), "registers": 255}
+    kib = {arch: limits_of(f"sm_{arch}")["shared_bytes_optin"] // 1024 for arch in ("70", "75", "80", "86", "90a", "100", "120")}
     assert kib == {"70": 96, "75": 64, "80": 163, "86": 99, "90a": 227, "100": 227, "120": 99}
-    assert cuda_limits("sm_20")["grid_x"] == 65535
+    assert limits_of("sm_20")["grid_x"] == 65535
     old = {"kind": "cuda", "name": "what earlier versions wrote", "identity": "x", "arch": "sm_90"}
     generic = GENERIC["cuda"]
     assert replace(Device(**old), name=generic.name, identity="cuda", arch=generic.arch) == generic

@@ -18,7 +18,7 @@ import tempfile
 import time
 from dataclasses import asdict, replace
 
-from ..tasks.device import Device, cuda_limits, find_device, vector_file, wanted
+from ..tasks.device import Device, find_device, limits_of, vector_file, wanted
 from .child import die_with_parent, first_line
 
 # NumPy and TVM are imported inside functions, as in the worker.
@@ -96,7 +96,7 @@ def _describe(session, rpc, key, target):
     if target != "cpu" and gpu.exist:
         arch = f"sm_{gpu.compute_version.replace('.', '')}"
         said = {"threads": gpu.max_threads_per_block, "shared_bytes": gpu.max_shared_memory_per_block}
-        return replace(place, kind="cuda", name=gpu.device_name, arch=arch, **cuda_limits(arch), **said)
+        return replace(place, kind="cuda", name=gpu.device_name, arch=arch, **limits_of(arch), **said)
     if target == "cuda":
         raise ValueError(f"target cuda: the server with key {key!r} has no usable NVIDIA GPU")
     cpu = tvm.target.Target({"kind": "llvm", "mcpu": mcpu})

@@ -12,12 +12,18 @@ from ..space.constraints import Constraint
 
 WARP = 32  # threads, on every CUDA device
 VTHREADS = 64  # TVM unrolls virtual threads
+ALIGNMENT = 64  # bytes, of a buffer in shared memory that TVM has allocated at the launch
 
 EXTENDED = {
     "vector": {"_type": "discrete", "_value": [1, 2, 4]},
     "pad": {"_type": "discrete", "_value": [0, 4]},
     "stages": {"_type": "discrete", "_value": [1, 2]},
 }
+
+
+def most_shared(device):
+    """Bytes of shared memory that two tiles may have on a device; memory allocated at the launch starts them at an alignment."""
+    return max(device.shared_bytes, device.shared_bytes_optin - ALIGNMENT)
 
 
 def shared_scope(elements, config, device):
@@ -54,6 +60,26 @@ def bind_unit_loop(sch, loop):
     unit = sch.add_unit_loop(loop)
     sch.bind(unit, "threadIdx.z")
     return unit
+
+
+def unroll(sch, scope, root, parts, steps, explicit=1):
+    """Unroll loops, by TVM or by the compiler of CUDA, as long as the body stays below so many statements.
+
+    Parameters
+    ----------
+    scope
+        Of the tiles. In "shared.dyn" a loop around them must stay: each copy of its body would have tiles of its own.
+    root
+        The kernel's outermost loop, which stands for all.
+    parts
+        (block, depth) of what lies inside the loops that move the tiles: in each of these blocks the loop at that depth, if any.
+    """
+    loops = [root]
+    if scope == "shared.dyn":
+        loops = [loop for block, depth in parts for loop in sch.get_loops(block)[depth : depth + 1]]
+    for loop in loops:
+        sch.annotate(loop, "pragma_auto_unroll_max_step", steps)
+        sch.annotate(loop, "pragma_unroll_explicit", explicit)
 
 
 def fetch_together(sch, block, dimensions, threads, vector):

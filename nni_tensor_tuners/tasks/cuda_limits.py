@@ -37,10 +37,12 @@ LOWER = tvm.transform.Sequential(
         s_tir.InjectVirtualThread(),
         s_tir.InjectDoubleBuffer(),
         tirx.StorageRewrite(),
-        s_tir.MergeSharedMemoryAllocations(),
-        tirx.LowerIntrin(),
     ]
 )
+MERGE = tvm.transform.Sequential([s_tir.MergeSharedMemoryAllocations(), tirx.LowerIntrin()])
+
+# Memory allocated at the launch is allocated again by each copy of a loop's body that unrolling makes; static one is not.
+MERGE_UNROLLED = tvm.transform.Sequential([tirx.UnrollLoop(), MERGE])
 
 
 def thread_extents(module):
@@ -58,11 +60,12 @@ def thread_extents(module):
 def lowered(module, target):
     """A scheduled module's kernel as code generation will see it, as a module."""
     func = module["main"].with_attr("global_symbol", "main").with_attr("target", target).with_attr("tirx.noalias", True)
-    return LOWER(tvm.IRModule({"main": func}))
+    program = LOWER(tvm.IRModule({"main": func}))
+    return MERGE_UNROLLED(program) if shared_bytes(program)[1] else MERGE(program)
 
 
 def shared_bytes(program):
-    """Shared memory that a lowered kernel allocates: (statically, dynamically)."""
+    """Shared memory that a lowered kernel allocates: (statically, at the launch)."""
     allocated = analysis.calculate_allocated_bytes(program)["main"]
     return tuple(int(allocated.get(scope, 0)) for scope in ("shared", "shared.dyn"))
 
@@ -74,8 +77,8 @@ def check_limits(module, device, target):
     here as well, because a kernel may have more of it if it is allocated dynamically; registers are left to a template's constraints.
     """
     program = lowered(module, target)
-    static, dynamic = shared_bytes(program)
-    shared = device.shared_bytes_optin if dynamic else device.shared_bytes
+    static, at_launch = shared_bytes(program)
+    shared = device.shared_bytes_optin if at_launch else device.shared_bytes
     limits = {
         "max_threads_per_block": device.threads,
         "max_shared_memory_per_block": shared,
@@ -89,9 +92,9 @@ def check_limits(module, device, target):
     broken = [f"{axis} <= {most}" for axis, most in grid.items() if extents.get(axis, 1) > most]
     if prod(extent for name, extent in extents.items() if name.startswith("vthread")) > VTHREADS:
         broken.append(f"max_vthread <= {VTHREADS}")
-    if static > device.shared_bytes and dynamic:
+    if at_launch and static > device.shared_bytes:
         broken.append(f"max_static_shared_memory_per_block <= {device.shared_bytes}")
-    if static + dynamic > shared:
+    if static + at_launch > shared:
         broken.append(f"max_shared_memory_per_block <= {shared}")
     kernel = program["main"]
     if analysis.verify_gpu_code(kernel, limits) and not broken:

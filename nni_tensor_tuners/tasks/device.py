@@ -112,7 +112,7 @@ def kind_of(target="auto"):
     return target if target in KINDS else find_device(target).kind
 
 
-def cuda_limits(arch):
+def limits_of(arch):
     """A CUDA device's limits by its compute capability ("sm_90"), as fields of `Device`."""
     capability = int(arch.removeprefix("sm_").rstrip("af"))
     return {
@@ -179,4 +179,4 @@ def _first_gpu():
         return None
     arch = f"sm_{major}{minor}"
     said = {field: value for field, value in ((f, asked(number)) for f, number in ATTRIBUTES.items()) if value}
-    return Device("cuda", name.value.decode(), f"cuda-{bytes(uuid).hex()}", arch=arch, **{**cuda_limits(arch), **said})
+    return Device("cuda", name.value.decode(), f"cuda-{bytes(uuid).hex()}", arch=arch, **{**limits_of(arch), **said})

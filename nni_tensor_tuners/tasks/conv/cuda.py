@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 
 from ...space.constraints import Constraint
-from ..cuda import EXTENDED, VTHREADS, WARP, bind, bind_unit_loop, fetch_together, pad_rows, pipeline, shared_scope
+from ..cuda import EXTENDED, VTHREADS, WARP, bind, bind_unit_loop, fetch_together, most_shared, pad_rows, pipeline, shared_scope, unroll
 from ..device import GENERIC
 from ..extents import divisors
 
@@ -67,7 +67,7 @@ def constraints(task, device, extended=False):
     return [
         f"{_fewest_threads(task, device)} <= {threads} <= {device.threads}",
         f"tile_f[1] * {' * '.join(f'{name}[1]' for name in names)} <= {VTHREADS}",
-        f"4 * ({shared}) <= {device.shared_bytes_optin}",
+        f"4 * ({shared}) <= {most_shared(device)}",
         f"{registers} <= {device.registers}",
         *([f"{blocks_z} <= {device.grid_yz}"] if most_z > device.grid_yz else []),
         *([f"{' * '.join(f'{name}[0]' for name in names[:-1])} <= {device.grid_yz}"] if most_y > device.grid_yz else []),
@@ -124,7 +124,7 @@ def _fewest_threads(task, device):
     for g, f in product(divisors(groups), divisors(out_of)):
         channels = 1 + (g - 1) * into
         weights = channels * f if task.transposed else f + (g - 1) * out_of
-        room = device.shared_bytes_optin // 4 - weights
+        room = most_shared(device) // 4 - weights
         sizes = [threads * g * f for threads, window in spatial if channels * window <= room]
         most = max([most, *(size for size in sizes if size <= device.threads)])
         if most >= WARP:
@@ -215,7 +215,8 @@ def schedule(task, config, device=GENERIC["cuda"]):
         pad_rows(sch, shared, axis, row, config.get("pad", 0))
     if stages > 1:
         pipeline(sch, step, [x_shared, w_shared])
-    sch.annotate(root, "pragma_auto_unroll_max_step", config["auto_unroll_max_step"])
-    sch.annotate(root, "pragma_unroll_explicit", config["unroll_explicit"])
-    sch.decompose_reduction(z, first)
+    init, depth = sch.decompose_reduction(z, first), len(sch.get_loops(z)) - len(inner) - len(elements)
+    outside = depth - (1 if stages > 1 else len(steps))
+    inside = [(init, outside), (x_shared, depth), (w_shared, depth), (z, depth), (z_local, outside)]
+    unroll(sch, scope, root, inside, config["auto_unroll_max_step"], config["unroll_explicit"])
     return sch

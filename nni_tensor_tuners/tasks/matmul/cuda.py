@@ -13,7 +13,7 @@ loops that are unrolled may have.
 
 from math import prod
 
-from ..cuda import EXTENDED, VTHREADS, WARP, fetch_together, pad_rows, pipeline, shared_scope
+from ..cuda import EXTENDED, VTHREADS, WARP, fetch_together, most_shared, pad_rows, pipeline, shared_scope, unroll
 from ..device import GENERIC
 from ..extents import divisors
 
@@ -56,7 +56,7 @@ def constraints(task, device, extended=False):
     return [
         f"{min(WARP, max(blocks))} <= X[2] * Y[2] <= {device.threads}",
         f"X[1] * Y[1] <= {VTHREADS}",
-        f"4 * {_shared(task, extended)} <= {device.shared_bytes_optin}",
+        f"4 * {_shared(task, extended)} <= {most_shared(device)}",
         f"{registers} <= {device.registers}",
         *([f"X[0] <= {device.grid_yz}"] if task.n > device.grid_yz else []),
         *([f"Y[0] <= {device.grid_x}"] if task.m > device.grid_x else []),
@@ -117,7 +117,7 @@ def schedule(task, config, device=GENERIC["cuda"]):
         pad_rows(sch, shared, -2, prod(row), config.get("pad", 0))
     if config.get("stages", 1) > 1:
         pipeline(sch, k_global, [x_shared, y_shared])
-    sch.annotate(outside[0], "pragma_auto_unroll_max_step", config.get("unroll", UNROLL_STEPS))
-    sch.annotate(outside[0], "pragma_unroll_explicit", 1)
-    sch.decompose_reduction(z, k_global)
+    init, depth = sch.decompose_reduction(z, k_global), len(outside) + len(matrices)
+    inside = [(init, depth), (x_shared, depth + 1), (y_shared, depth + 1), (z, depth + 1), (z_local, depth)]
+    unroll(sch, scope, outside[0], inside, config.get("unroll", UNROLL_STEPS))
     return sch
