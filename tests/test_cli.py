@@ -155,7 +155,7 @@ def test_the_shipped_experiments_are_good_and_what_space_writes(name, tmp_path, 
     monkeypatch.chdir(ROOT)
     shipped = ROOT / "experiments" / name
     written = tmp_path / name
-    assert main(["space", name, "--output", str(written)]) == 0
+    assert main(["space", name, "--output", str(written), "--trials", "trials"]) == 0
     paths = capsys.readouterr().out.split()
     assert sorted(Path(path).name for path in paths) == sorted(path.name for path in shipped.iterdir())
     for path in map(Path, paths):
@@ -171,7 +171,7 @@ def test_a_shape_of_one_s_own_is_what_its_trials_run(tmp_path, capsys):
     for arguments, described in (
         (
             ["conv2d", *shape.split()],
-            "conv.py --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2",
+            "conv.py conv2d --batch 1 --in-channels 4 --image 6 5 --out-channels 4 --kernel 3 3 --stride 2 2",
         ),
         (["c2", "--batch", "8"], "conv.py c2 --batch 8"),
         (["conv1d", *"--batch 1 --in-channels 1 --image 5 --out-channels 4 --kernel 9 --padding 4".split()], "--padding 4"),

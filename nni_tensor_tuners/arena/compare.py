@@ -51,8 +51,9 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     lives = []
     for seed in range(seeds):
         for label, (name, class_args) in searches.items():
-            study = LocalStudy(task, device, name, seed, class_args, path, constraints, search=label, seed=seed)
-            run = {"search": label, "seed": seed, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
+            tags = {"search": label, "seed": seed}
+            study = LocalStudy(task, device, name, seed, class_args, path, tags, constraints)
+            run = {**tags, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
             lives.append((study, study.run(trials), run))
     left = trials * len(lives) - sum(min(study.known, trials) for study, _, _ in lives)
     start, measured = time.monotonic(), 0

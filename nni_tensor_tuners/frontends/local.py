@@ -25,13 +25,13 @@ class LocalStudy:
         As for `create_search`.
     path
         The records file; several studies may share one.
-    constraints
-        Expressions beyond the device's.
     tags
         Fields that tell this study's records from those of others.
+    constraints
+        Expressions beyond the device's.
     """
 
-    def __init__(self, task, device, search, seed, class_args, path, constraints=(), **tags):
+    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=()):
         space = SearchSpace.from_json(task.search_space(device.kind), [*task.constraints(device), *constraints])
         start = time.perf_counter()
         self.study = Study(create_search(search, space, seed=seed, **class_args))
@@ -117,7 +117,7 @@ def tune(task, device, search, class_args, trials, output, progress):
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     path = output / records.RECORDS
-    study = LocalStudy(task, device, search, 0, class_args, path, search=search)
+    study = LocalStudy(task, device, search, 0, class_args, path, {"search": search})
     start, best = time.monotonic(), None
     for done, record in enumerate(study.run(trials), 1):
         best = records.best(filter(None, (best, record)))
