@@ -1,61 +1,41 @@
 """What a trial is expected to bring: log EI(x) + failure_weight log P(x succeeds)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from .process import Posterior
-
-# The model of failure is asked about this many of the points with the highest expected improvement.
+# Success is asked about for this many of the rows with the highest expected improvement.
 SHORT_LIST = 256
 MIN_SUCCESS = 0.02
 
 
-@dataclass(frozen=True)
-class Success:
-    """P(x succeeds): ``mean`` + ``unit`` times a posterior mean, between MIN_SUCCESS and 1."""
-
-    posterior: Posterior
-    mean: float
-    unit: float
-
-    def log_probability(self, rows):
-        """Of shape (m,)."""
-        return np.log(np.clip(self.mean + self.unit * self.posterior.mean(rows), MIN_SUCCESS, 1.0))
-
-
-@dataclass(frozen=True)
-class Acquisition:
-    """Function of rows. The improvement is that over the highest posterior mean; the mean alone where nothing is known.
+def expected_gain(performance, success=None, failure_weight=0.0):
+    """The acquisition, a function of rows; its values are minus infinity off the short list where failures count.
 
     Parameters
     ----------
     performance
-        A `Posterior` of scores.
+        `Posterior` of scores. The improvement is that over its highest mean; the mean itself where nothing is measured or runs.
     success
-        A `Success`; None where nothing has failed.
-    failure_weight
-        What a unit of log probability of success counts.
+        (`Posterior` of success, its zero, its unit); None where nothing has failed.
     """
+    incumbent = performance.highest
 
-    performance: Posterior
-    success: Success = None
-    failure_weight: float = 0.0
-
-    def __post_init__(self):
-        object.__setattr__(self, "incumbent", self.performance.highest)
-
-    def __call__(self, rows):
-        """Values of shape (m,); minus infinity off the short list where failures count."""
-        mean, deviation = self.performance.predict(rows)
-        value = mean if self.incumbent is None else log_expected_improvement(mean, deviation, self.incumbent)
-        if self.success is None:
+    def gain(rows):
+        mean, deviation = performance.predict(rows)
+        value = mean if incumbent is None else log_expected_improvement(mean, deviation, incumbent)
+        if success is None:
             return value
         best = np.argsort(-value, kind="stable")[:SHORT_LIST]  # the second term is never positive
         weighed = np.full(len(value), -np.inf)
-        weighed[best] = value[best] + self.failure_weight * self.success.log_probability(rows[best])
+        weighed[best] = value[best] + failure_weight * log_success(rows[best], *success)
         return weighed
+
+    return gain
+
+
+def log_success(rows, posterior, zero, unit):
+    """Log of the probability that rows succeed, (m,)."""
+    return np.log(np.clip(zero + unit * posterior.mean(rows), MIN_SUCCESS, 1.0))
 
 
 def log_expected_improvement(mean, deviation, incumbent):

@@ -3,8 +3,7 @@
 Every parameter names the small graphs along which it is seen (`Parameter.axes`). On a graph with Laplacian L and largest degree d
 a walker moves with transition matrix P = I - L / d: along a random edge, staying where it is if it would leave the border. It
 stops before each step with probability 1 - q (OpEvo section 4.3), which makes S = (1 - q) (I - q P)^-1 the distribution of where
-it ends (OpEvo appendix A), symmetric and positive definite. S scaled to unit diagonal is the axis's correlation; the product over
-all axes that of two configurations.
+it ends (OpEvo appendix A), symmetric and positive definite; scaled to unit diagonal it is the axis's correlation.
 
 Along a path S falls about as exp(-distance / length), which is right for tile extents, where performance jumps from one to the
 next. Over a list of numbers it changes more smoothly, and S is averaged with a squared exponential of the same length.
@@ -18,6 +17,8 @@ import numpy as np
 MAX_LEVELS = 128
 # Correlations below this are rounding errors, and their logs are wanted.
 SMALLEST = 1e-12
+# Share of the variance that is a sum over the axes; the rest is their product.
+APART = 0.6
 KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
@@ -55,57 +56,51 @@ def _path(size):
     return basis / np.linalg.norm(basis, axis=0), 2 - 2 * np.cos(np.pi * number / size)
 
 
-class Encoder:
-    """Turns points of a space into rows of zeros and ones, a one for the level on each axis.
+class WalkKernel:
+    """k = (1 - apart) product of the axes' correlations + apart their mean, for rows of zeros and ones.
 
-    Sums over axes of table entries are then matrix products, which is what makes the kernel fast.
-
-    Parameters
-    ----------
-    space
-        A `SearchSpace`.
-    divisibility
-        Whether integers are also seen by the powers of two that divide them.
+    A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast. The
+    arguments are those of `WalkGP`.
 
     Attributes
     ----------
     axes
         Those of all parameters that have more than one value.
+    blocks
+        The slice of columns of each.
     width
-        Length of a row.
+        Their number of columns.
     """
 
-    def __init__(self, space, divisibility=True):
+    def __init__(self, space, kernel="mixed", divisibility=True, apart=APART):
+        self.kernel, self.apart = kernel, apart
         self._groups = [  # (parameter's number, its axes, vertex -> levels as far as known)
             (number, parameter.axes(divisibility), {}) for number, parameter in enumerate(space.parameters) if parameter.size > 1
         ]
         self.axes = [axis for _, axes, _ in self._groups for axis in axes]
-        self._starts = np.concatenate([[0], np.cumsum([_levels(axis) for axis in self.axes])]).astype(int)
-        self.width = int(self._starts[-1])
+        starts = np.concatenate([[0], np.cumsum([_levels(axis) for axis in self.axes])]).astype(int)
+        self.width, self._starts = int(starts[-1]), starts[:-1]
+        self.blocks = [slice(start, end) for start, end in zip(starts, starts[1:])]
 
     def rows(self, points):
         """Rows of shape (len(points), width), float32."""
         levels = [[level for group in self._groups for level in self._of(point, *group)] for point in points]
         rows = np.zeros((len(points), self.width), dtype=np.float32)
         if points:
-            rows[np.arange(len(points))[:, None], np.reshape(levels, (len(points), -1)).astype(int) + self._starts[:-1]] = 1
+            rows[np.arange(len(points))[:, None], np.reshape(levels, (len(points), -1)).astype(int) + self._starts] = 1
         return rows
 
-    def blocks(self):
-        """The slice of columns of every axis."""
-        return [slice(start, end) for start, end in zip(self._starts, self._starts[1:])]
-
-    def tables(self, lengths, kernel):
-        """Two matrices of shape (width, width), zero but for a block for each axis: logs of its correlations, and these / axes.
-
-        ``exp(rows(a) @ logs @ rows(b).T)`` is the product of the axes' correlations between a and b, ``rows(a) @ means @
-        rows(b).T`` their mean.
-        """
+    def tables(self, lengths):
+        """Two matrices of shape (width, width), zero but for a block for each axis: logs of its correlations, and these / axes."""
         logs, means = np.zeros((2, self.width, self.width))
-        for axis, length, block in zip(self.axes, lengths, self.blocks()):
-            means[block, block] = correlation(_levels(axis), length, kernel, axis.complete, axis.smooth)
+        for axis, length, block in zip(self.axes, lengths, self.blocks):
+            means[block, block] = correlation(_levels(axis), length, self.kernel, axis.complete, axis.smooth)
             logs[block, block] = np.log(means[block, block])
-        return logs, means / len(self.axes)
+        return logs, means / max(1, len(self.axes))
+
+    def parts(self, a, b, logs, means):
+        """The two terms of k between rows a and b, of shape (len(a), len(b)) each, given `tables`."""
+        return (1 - self.apart) * np.exp((a @ logs) @ b.T), self.apart * ((a @ means) @ b.T)
 
     def _of(self, point, number, axes, known):
         vertex = point[number]

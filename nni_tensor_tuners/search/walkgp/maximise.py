@@ -13,64 +13,46 @@ LISTED = 16
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
-# Beyond this many results n, fewer candidates are scored: MAX_POOL * (this / n)^1.5.
-FULL_POOL_RESULTS = 200
+# Beyond this many trials n, fewer candidates are scored: MAX_POOL * (this / n)^1.5.
+FULL_POOL_TRIALS = 200
 
 
 class Pool:
-    """Random legal points of a space and their rows, kept from one proposal to the next."""
+    """Random legal points of a space and their rows, kept from one proposal to the next; ``to_rows`` makes rows of points."""
 
     def __init__(self, space, to_rows):
-        self._space, self._to_rows = space, to_rows
+        self.space, self.to_rows = space, to_rows
         self.points, self.rows = [], to_rows([])
         # One proposal's climbers are mostly the next one's too, and asking what is legal takes longer than scoring it.
         self.neighbours = functools.lru_cache(256)(space.neighbouring_points)
 
-    def widen(self, draw, rare, rng):
-        """Add points; the oldest leave when it is full.
-
-        Parameters
-        ----------
-        draw
-            Function that draws a random legal point; None where there is none.
-        rare
-            Function that says whether legal points are too rare to be drawn uniformly.
-        rng
-            ``random.Random``.
-        """
+    def widen(self, rng):
+        """Add points; the oldest leave when it is full."""
         if self.points:
-            walked = (self._space.walk_point(rng.choice(self.points), 0.5, rng) for _ in range(MORE_POOL))
-            drawn = [point for point in walked if self._space.is_legal(point)]
+            walked = (self.space.walk_point(rng.choice(self.points), 0.5, rng) for _ in range(MORE_POOL))
+            drawn = [point for point in walked if self.space.is_legal(point)]
         else:
-            drawn = [draw()]
-            if rare():
+            drawn = list(islice(iter(lambda: self.space.random_point(rng), None), FIRST_POOL))
+            if len(drawn) < FIRST_POOL:
                 for _ in range(FIRST_POOL // LISTED):  # a listing starts anywhere, but goes on nearby
-                    drawn += islice(self._space.points(rng), LISTED)
-            else:
-                drawn += (draw() for _ in range(FIRST_POOL - 1))
-        old = {None, *self.points}
+                    drawn += islice(self.space.points(rng), LISTED)
+        old = set(self.points)
         new = [point for point in dict.fromkeys(drawn) if point not in old]
         self.points = [*self.points, *new][-MAX_POOL:]
-        self.rows = np.vstack([self.rows, self._to_rows(new)])[-MAX_POOL:]
+        self.rows = np.vstack([self.rows, self.to_rows(new)])[-MAX_POOL:]
 
 
-def maximise(acquisition, space, pool, to_rows, fitness, seen, offspring, rng):
-    """The unseen legal point with the highest acquisition that could be found, or None where none was found.
+def maximise(acquisition, pool, fitness, seen, offspring, rng):
+    """The legal point, not among ``seen``, with the highest acquisition that could be found; None where none was found.
 
     Parameters
     ----------
     acquisition
         Function of rows.
-    space, pool, to_rows
-        A `SearchSpace`, its `Pool` and the function that turns its points into rows.
     fitness
         point -> fitness of the trials that succeeded.
-    seen
-        Points that are out of the question.
     offspring
-        How many children of the best there are among the candidates, less beyond FULL_POOL_RESULTS trials.
-    rng
-        ``random.Random``.
+        How many children of the best of these are among the candidates, less beyond FULL_POOL_TRIALS.
     """
     found = {}
 
@@ -80,17 +62,17 @@ def maximise(acquisition, space, pool, to_rows, fitness, seen, offspring, rng):
             best = [i for i in np.argsort(-values, kind="stable").tolist() if points[i] not in seen]
             found.update((points[i], values[i]) for i in best[:CLIMBERS] if not np.isnan(values[i]))
 
-    limit = int(MAX_POOL * (FULL_POOL_RESULTS / max(1, len(seen))) ** 1.5)
+    limit = int(MAX_POOL * (FULL_POOL_TRIALS / max(1, len(seen))) ** 1.5)
     consider(pool.points[-limit:], pool.rows[-limit:])
-    children = breed(space, fitness, seen, min(offspring, limit), rng)
-    consider(children, to_rows(children))
+    children = breed(pool.space, fitness, seen, min(offspring, limit), rng)
+    consider(children, pool.to_rows(children))
     climbed = set()
     for _ in range(ROUNDS if found else 0):
         before = max(found.values())
         climbers = [point for point in sorted(found, key=found.get, reverse=True)[:CLIMBERS] if point not in climbed]
         climbed.update(climbers)
         around = list(dict.fromkeys(q for p in climbers for q in pool.neighbours(p) if q not in found))
-        consider(around, to_rows(around))
+        consider(around, pool.to_rows(around))
         if max(found.values()) == before:
             break
     return max(found, key=found.get) if found else None

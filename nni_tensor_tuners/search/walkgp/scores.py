@@ -14,8 +14,8 @@ def performance_scores(fitness):
     they are. Below the mean scores fall by the logarithm only: how slow a slow kernel is matters little, and it may have been
     a fast one that was disturbed while it was timed.
     """
-    scores = fitness / np.abs(fitness).max() if np.any(fitness) else fitness
-    if scores.min(initial=0) >= 0 and fitness.all():
+    scores = fitness / max(np.abs(fitness).max(initial=0), 1e-300)  # the sum of huge values would overflow
+    if (fitness > 0).all() and len(fitness):
         logs = np.log(fitness)
         logs -= logs.mean()  # with the geometric mean as unit the Jacobian drops out of the likelihood
         with np.errstate(over="ignore", invalid="ignore"):
@@ -36,6 +36,6 @@ def success_scale(outcomes):
 
 
 def _standardised(scores):
-    scores = scores - scores.mean()
-    deviation = scores.std()
+    scores = scores - (scores.mean() if len(scores) else 0)
+    deviation = scores.std() if len(scores) else 0
     return scores / deviation if deviation > 1e-12 else np.zeros(len(scores))

@@ -7,8 +7,8 @@ from scipy.linalg import LinAlgError
 from threadpoolctl import ThreadpoolController
 
 from ..base import Search, check_choice, check_elsewhere, check_integer, check_number
-from .acquisition import Acquisition, Success
-from .covariance import KERNELS, Encoder
+from .acquisition import expected_gain
+from .covariance import KERNELS, WalkKernel
 from .maximise import Pool, maximise
 from .process import GaussianProcess
 from .scores import performance_scores, success_scale
@@ -18,27 +18,23 @@ from .transfer import learn, trend_of
 class WalkGP(Search):
     """Gaussian process over the q-random walks of the space's own graphs, expected improvement, learned failures.
 
-    Trials that succeeded are explained by a Gaussian process, their fitness bent by the Box-Cox power that makes it most
-    normal and then compressed below the mean. Hyperparameters maximise the marginal likelihood times weak priors. A second
-    process with the same kind of kernel learns where trials fail, and
+    A Gaussian process explains the scores of the trials that succeeded, a second one where trials fail, and
 
         acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
 
-    with the improvement counted from the highest posterior mean so far. The candidates are a pool of random configurations,
-    offspring of the best ones by crossover and q-random walks, and what hill climbing along the space's edges finds from the
-    best of these. Configurations asked and not told yet lower the deviation around them, so that a batch is no set of
-    near-copies. What was measured elsewhere (`transfer`) is part of both processes (transfer.py). Where the numbers admit no
-    posterior a proposal is random.
+    the improvement counted from the highest posterior mean so far. Its maximum is looked for among random configurations,
+    offspring of the best ones, and along the space's edges from the best of these. Trials still running lower the deviation around
+    them, so that a batch is no set of near-copies. What was measured elsewhere (`transfer`) is part of both processes. Where the
+    numbers admit no posterior, a proposal is random.
 
-    Cost of a proposal, with n results and c candidates: O(n^2 c), c falling as n^-1.5 beyond 200; hyperparameters are fitted to
-    at most 256 results each time n has grown by a tenth. When trials cost less than some milliseconds, or thousands of them are
-    to be made, OpEvo is the better choice.
+    A proposal costs O(n^2 c) for n results and c candidates, c falling as n^-1.5 beyond 200; `benchmarks/proposal_time.py` prints
+    the milliseconds. When trials cost less than that, or thousands of them are to be made, OpEvo is the better choice.
 
     Parameters
     ----------
     initial
-        Configurations known or running before the model proposes: of some hundred random ones those that tell most about the
-        others.
+        So many configurations, those told included, are known or running before the model proposes: of some hundred random ones
+        those that tell most about the others.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -66,81 +62,84 @@ class WalkGP(Search):
         check_choice("kernel", kernel, KERNELS)
         if not isinstance(divisibility, bool):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
-        self.initial = initial
-        self.offspring = offspring
-        self.failure_weight = failure_weight
-        self.kernel = kernel
-        self._encoder = Encoder(space, divisibility)
-        self._sources = []  # (posterior of performance, posterior of success, rows) of each
-        self._use_sources()
+        self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
+        self._kernel = WalkKernel(space, kernel, divisibility)
+        self._sources = []
+        self._set_up()
 
     def transfer(self, histories):
-        sources = []
-        for history in histories:
-            points = []
-            for config, _ in history:
-                check_elsewhere(self.space, config)
-                try:
-                    points.append(tuple(p.nearest(config[p.name]) for p in self.space.parameters))
-                except ValueError as error:
-                    raise ValueError(f"transfer: {error}") from None
-            rows = self._encoder.rows(points)
-            with _threadpools().limit(limits=1, user_api="blas"):
-                sources.append((*learn(self._encoder, self.kernel, rows, [fitness for _, fitness in history]), rows))
-        if not any(performance for performance, _, _ in sources):
+        sources = [self._source(history) for history in histories]
+        if not any(source.performance for source in sources):
             raise ValueError("transfer: fewer than two trials succeeded there")
         self._sources += sources
-        self._use_sources()
+        self._set_up()
 
-    def _use_sources(self):
-        """Set up what depends on the sources: trends, processes and pool."""
-        rows = np.vstack([self._encoder.rows([]), *(rows for _, _, rows in self._sources)])
-        self._trends = [trend_of([source[kind] for source in self._sources if source[kind]], rows) for kind in (0, 1)]
-        width, (first, second) = self._encoder.width, (len(trend.weights) for trend in self._trends)
-        columns = slice(width, width + first), slice(width + first, width + first + second)
-        self._performance, self._success = (
-            GaussianProcess(self._encoder, self.kernel, where, trend.weights) for where, trend in zip(columns, self._trends)
-        )
+    def _source(self, history):
+        for config, _ in history:
+            check_elsewhere(self.space, config)
+        try:
+            points = [tuple(p.nearest(config[p.name]) for p in self.space.parameters) for config, _ in history]
+        except ValueError as error:
+            raise ValueError(f"transfer: {error}") from None
+        with _one_thread():
+            return learn(self._kernel, self._kernel.rows(points), [fitness for _, fitness in history])
+
+    def _set_up(self):
+        """Make what depends on the sources: the trends, the two processes and the pool."""
+        rows = np.vstack([self._kernel.rows([]), *(source.rows for source in self._sources)])
+        of_performance, w = trend_of([source.performance for source in self._sources if source.performance], rows)
+        of_success, v = trend_of([source.success for source in self._sources if source.success], rows)
+        first, second, end = self._kernel.width + np.cumsum([0, len(w), len(v)])
+        self._performance = GaussianProcess(self._kernel, slice(first, second), w)
+        self._success = GaussianProcess(self._kernel, slice(second, end), v)
+        self._trends = of_performance, of_success
         self._pool = Pool(self.space, self._rows)
 
     def _rows(self, points):
-        """Levels and trend columns, shape (len(points), width and trends)."""
-        rows = self._encoder.rows(points)
-        return np.hstack([rows, *(trend(rows) for trend in self._trends)])
+        """A row for each point, levels and trends."""
+        levels = self._kernel.rows(points)
+        return np.hstack([levels, *(trend(levels) for trend in self._trends)])
 
     def _propose(self):
-        with _threadpools().limit(limits=1, user_api="blas"):  # more would fight with the trials for the cores
+        with _one_thread():
             try:
-                return self._propose_by_model() or self._random_unseen()
+                return self._by_model() or self._random_unseen()
             except LinAlgError:
                 return self._random_unseen()
 
-    def _propose_by_model(self):
+    def _by_model(self):
+        self._pool.widen(self.rng)
         fitness = {point: value for point, value in self.results.items() if value is not None}
-        running = self._rows(sorted((point for point in self._seen if point not in self.results), key=repr))
-        self._pool.widen(self._random_point, lambda: self._legal_is_rare, self.rng)
-        success = self._condition_on_outcomes() if self.failure_weight else None
-        # One score says nothing: it is 0 by definition. So one success is as good as running.
-        if len(fitness) > 1:
-            rows, scores = self._rows(list(fitness)), performance_scores(np.array(list(fitness.values()), dtype=float))
-        else:
-            rows, scores, running = self._rows([]), np.zeros(0), np.vstack([running, self._rows(list(fitness))])
-        performance = self._performance.posterior(rows, scores, running)
-        blind = not self._sources and len(fitness) < 2 and success is None
-        if blind or (not self._sources and len(self._seen) < self.initial):
-            order = np.argsort(-performance.reductions(self._pool.rows), kind="stable")
-            return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
-        acquisition = Acquisition(performance, success, self.failure_weight)
-        return maximise(acquisition, self.space, self._pool, self._rows, fitness, self._seen, self.offspring, self.rng)
+        lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running
+        measured = [point for point in fitness if point not in lone]
+        running = sorted((self._seen - self.results.keys()) | lone, key=repr)
+        scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
+        performance = self._performance.posterior(self._rows(measured), scores, self._rows(running))
+        success = self._outcomes()
+        blind = not (measured or self._sources or success)
+        if blind or (len(self._seen) < self.initial and not self._sources):
+            return self._most_telling(performance)
+        acquisition = expected_gain(performance, success, self.failure_weight)
+        return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
 
-    def _condition_on_outcomes(self):
-        """The `Success` that the outcomes so far teach, None where nothing has failed, here or elsewhere."""
+    def _most_telling(self, posterior):
+        """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
+        order = np.argsort(-posterior.reductions(self._pool.rows), kind="stable")
+        return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
+
+    def _outcomes(self):
+        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or it does not count."""
         outcomes = np.array([value is not None for value in self.results.values()], dtype=bool)
-        if outcomes.all() and not any(success for _, success, _ in self._sources):
+        if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
             return None
-        mean, unit = success_scale(outcomes)
+        zero, unit = success_scale(outcomes)
         rows = self._rows(list(self.results))
-        return Success(self._success.posterior(rows, (outcomes - mean) / unit, rows[:0]), mean, unit)
+        return self._success.posterior(rows, (outcomes - zero) / unit, rows[:0]), zero, unit
+
+
+def _one_thread():
+    """A context in which NumPy takes one thread: more would fight with the trials for the cores."""
+    return _threadpools().limit(limits=1, user_api="blas")
 
 
 @functools.cache  # finding the libraries takes milliseconds
