@@ -40,6 +40,14 @@ class Discrete(Parameter):
         rank = self._rank[vertex] + (1 if index else -1)
         return self.numbers[rank] if 0 <= rank < self.size else None
 
+    def step(self, vertex, rng):  # as the base class does, without a list of the neighbours: searches walk thousands of times
+        if self.size == 1:
+            return vertex
+        rank, up = self._rank[vertex], rng.random() >= 0.5
+        if rank in (0, self.size - 1):
+            up = rank == 0
+        return self.numbers[rank + (1 if up else -1)]
+
     def features(self, vertex):
         return [float(vertex)]
 

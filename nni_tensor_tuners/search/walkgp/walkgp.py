@@ -15,6 +15,10 @@ from .scores import performance_scores, success_scale
 from .transfer import learn, trend_of
 
 
+# The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
+ALONE_EVERY = 4
+
+
 class WalkGP(Search):
     """Gaussian process over the q-random walks of the space's own graphs, expected improvement, learned failures.
 
@@ -91,6 +95,7 @@ class WalkGP(Search):
         of_success, v = trend_of([source.success for source in self._sources if source.success], rows)
         first, second, end = self._kernel.width + np.cumsum([0, len(w), len(v)])
         self._performance = GaussianProcess(self._kernel, slice(first, second), w)
+        self._alone = GaussianProcess(self._kernel)
         self._success = GaussianProcess(self._kernel, slice(second, end), v)
         self._trends = of_performance, of_success
         self._pool = Pool(self.space, self._rows)
@@ -114,7 +119,8 @@ class WalkGP(Search):
         measured = [point for point in fitness if point not in lone]
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
-        performance = self._performance.posterior(self._rows(measured), scores, self._rows(running))
+        alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
+        performance = (self._alone if alone else self._performance).posterior(self._rows(measured), scores, self._rows(running))
         success = self._outcomes()
         blind = not (measured or self._sources or success)
         if blind or (len(self._seen) < self.initial and not self._sources):
