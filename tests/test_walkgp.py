@@ -337,10 +337,10 @@ def test_failures_elsewhere_are_kept_away_from():
 def test_the_model_is_the_same_whatever_is_running():
     """A source's factor is estimated from what is measured, at any concurrency."""
     searches = [search_on(), search_on()]
-    configs = [searches[0].space.config(point) for point in random_points(searches[0].space, 20)]
-    for search, others in zip(searches, ([], configs[15:])):
+    configs = [searches[0].space.config(point) for point in random_points(searches[0].space, 22)]
+    for search, others in zip(searches, ([], configs[17:])):
         search.transfer([elsewhere()])
-        for config in configs[:15]:
+        for config in configs[:17]:
             search.tell(config, planted(config))
         for config in others:
             search.exclude(config)

@@ -21,7 +21,6 @@ from .scores import performance_scores, success_scale
 MAX_SOURCE = 500
 # P: so many trials here weigh as much as the expectation that a source is right; P_0: the same of the constant.
 SOURCE_TRIALS, OFFSET_TRIALS = 4.0, 10.0
-ABOVE_MEAN = 1.0
 
 
 class Source(NamedTuple):
@@ -57,15 +56,10 @@ def trend_of(posteriors, rows):
     precision = np.append(SOURCE_TRIALS * copies, OFFSET_TRIALS)
 
     def trend(rows):
-        columns = [*(damped(posterior.mean(rows)) for posterior in posteriors), np.ones(len(rows))]
+        columns = [*(posterior.mean(rows) for posterior in posteriors), np.ones(len(rows))]
         return (np.transpose(columns) / np.sqrt(precision)).astype(np.float32)
 
     return trend, np.sqrt(precision) * np.append(1 / copies, 0)
-
-
-def damped(means):
-    """What is bad elsewhere is bad here, but what is best there seldom is: over its mean a source counts ABOVE_MEAN."""
-    return np.where(means > 0, ABOVE_MEAN * means, means)
 
 
 def _explained(kernel, rows, scores):
