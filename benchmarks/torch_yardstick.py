@@ -1,6 +1,6 @@
 """Time a workload in PyTorch, in float32 without TF32: cuBLAS and cuDNN on a GPU, its CPU libraries (MKL, oneDNN) on a CPU.
 
-usage: torch_yardstick.py KIND WORKLOAD    KIND: cuda or cpu; WORKLOAD: JSON as `workloads.to_dict` writes it
+usage: torch_yardstick.py KIND WORKLOAD    KIND: cuda or cpu; WORKLOAD: JSON as `Task.to_dict` writes it
 Prints JSON of the fastest way: latency_ms (median of 15 repeats of about 20 ms each) and library. Needs PyTorch and nothing else.
 """
 
