@@ -2,8 +2,8 @@
 
 usage: cuda_configurations.py [COUNT=500] [--device any|sm_90] [--cubins N] [--emulated N] [--jobs N] [--operators NAME...]
 
-For each operator COUNT random configurations that the constraints of the device allow (any: those that hold for every GPU), every
-other one of the extended space, are lowered and
+For each operator COUNT random configurations that the constraints of the device allow (any: those that hold for every GPU),
+every other one of the extended space, are lowered and
 checked against the static limits; the first N of them are compiled to cubin for sm_90 by nvcc (default: all); and N of a small
 shape of the same operator run in the tests' emulator and are compared with NumPy.
 """
@@ -60,7 +60,8 @@ def draw(task, device, count, seed):
     """Random legal configurations, those of the paper's and of the extended space in turn."""
     rng = random.Random(seed)
     spaces = [
-        SearchSpace.from_json(task.search_space("cuda", flavour), task.constraints(device, flavour)) for flavour in (False, True)
+        SearchSpace.from_json(task.search_space("cuda", extended), task.constraints(device, extended))
+        for extended in (False, True)
     ]
     return [spaces[i % 2].sample(rng) for i in range(count)]
 

@@ -1,8 +1,8 @@
 """How fast the kernels get that the searches find, beside the vendor's library on the same device.
 
 Tunes each workload with each search; the best few are timed again, in turns with the library, each time in a fresh process.
-Compiling runs in parallel, one kernel at a time is timed. Every trial is recorded as it ends, and the same command goes on where
-an interrupted one stopped. `make gpu` calls it for a GPU, `make operators` for the CPU.
+Compiling runs in parallel, one kernel at a time is timed. Every trial is recorded as it ends, and the same command goes on
+where an interrupted one stopped. `make gpu` calls it for a GPU, `make operators` for the CPU.
 
 The library is cuBLAS or cuDNN on a GPU, oneDNN or MKL on a CPU, through PyTorch, where TORCH_PYTHON (default: this interpreter)
 has it; on a CPU also NumPy, for matrix multiplications by the fastest of OpenBLAS's kernels for this processor.

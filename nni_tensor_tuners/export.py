@@ -13,7 +13,7 @@ from .tasks import from_dict
 PATIENT = Limits(build_seconds=600, run_seconds=600)
 
 USAGE = """\
-\"\"\"Run the exported kernel with TVM's runtime alone, on random data; compare it with NumPy where this package is installed.\"\"\"
+\"\"\"Run the exported kernel with TVM's runtime alone, on random data; compare it with NumPy where its package is installed.\"\"\"
 
 import json
 import os
