@@ -15,8 +15,11 @@ import numpy as np
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.search import SEARCHES, WalkGP
 from nni_tensor_tuners.search.cost_model import one_thread
+from nni_tensor_tuners.search.walkgp.covariance import WalkKernel
+from nni_tensor_tuners.search.walkgp.process import GaussianProcess
 
 ARGUMENTS = ["kernel=walk", "kernel=rbf", "kernel=hamming", "divisibility=false", "failure_weight=0", "offspring=0"]
+INITIAL = 4  # WalkGP's default
 # As in SMAC (Hutter, Hoos and Leyton-Brown 2011): few trees, 5/6 of the parameters at every split, leaves of 3 at least.
 FOREST = {
     "num_parallel_tree": 30,
@@ -30,10 +33,19 @@ FOREST = {
 }
 
 
+class Product(WalkGP):
+    """The covariance has no sum over the axes."""
+
+    def __init__(self, space, seed=0):
+        super().__init__(space, seed)
+        self._kernel = WalkKernel(space, apart=0.0)
+        self._set_up()
+
+
 class RandomStart(WalkGP):
     """The first trials are random."""
 
-    def _most_telling(self):
+    def _most_telling(self, posterior):
         return None
 
 
@@ -42,52 +54,64 @@ class RandomForest(WalkGP):
 
     def __init__(self, space, seed=0):
         super().__init__(space, seed)
-        self._model = _Forest(self._encoder, self._model.process)
+        self._performance = _Forest(self._kernel)
 
 
 class _Forest:
-    """What WalkGP asks of its model, answered by a random forest."""
+    """What WalkGP asks of its process; the first trials are chosen by a process."""
 
-    sources = ()
-
-    def __init__(self, encoder, process):
-        self.process = process  # whose kernel the first trials are chosen by
-        self._encoder = encoder
-        self._level = np.zeros((encoder.width, len(encoder.axes)), dtype=np.float32)
-        for axis, block in enumerate(encoder.blocks()):
+    def __init__(self, kernel):
+        self._process = GaussianProcess(kernel)
+        self._level = np.zeros((kernel.width, len(kernel.axes)), dtype=np.float32)
+        for axis, block in enumerate(kernel.blocks):
             self._level[block, axis] = np.arange(block.stop - block.start)
 
-    def learn(self, scores, pending):
+    def posterior(self, rows, scores, running):
+        if len(rows) < INITIAL:
+            return self._process.posterior(rows, scores, running)
+        return _Leaves(rows @ self._level, scores, self._level)
+
+
+class _Leaves:
+    """A posterior: that of a random forest."""
+
+    def __init__(self, levels, scores, level):
         import xgboost
 
-        rows, measured = self._encoder.rows(list(scores)), np.array(list(scores.values()))
+        self._level = level
         with one_thread():
-            self._forest = xgboost.train({**FOREST, "seed": len(scores)}, xgboost.DMatrix(rows @ self._level, measured), 1)
-        leaves = self._leaves(rows)
+            self._forest = xgboost.train({**FOREST, "seed": len(scores)}, xgboost.DMatrix(levels, scores), 1)
+        leaves = self._leaves(levels)
         count = np.apply_along_axis(np.bincount, 0, leaves, minlength=leaves.max() + 1)
         total, squares = (
             np.array([np.bincount(leaf, weights=values, minlength=len(count)) for leaf in leaves.T]).T
-            for values in (measured, measured**2)
+            for values in (scores, scores**2)
         )
         self._mean = total / np.maximum(count, 1)  # by leaf and tree
         self._variance = np.maximum(squares / np.maximum(count, 1) - self._mean**2, 0)
-        return self.predict(rows)[0].max()
+        self.highest = self._predict(levels)[0].max()
 
     def predict(self, rows):
+        return self._predict(rows @ self._level)
+
+    def _predict(self, levels):
         """The mean over the trees, and the deviation of a mixture of their leaves."""
-        leaves = self._leaves(rows)
+        leaves = self._leaves(levels)
         trees = np.arange(leaves.shape[1])
         means = self._mean[leaves, trees]
         variance = means.var(axis=1) + self._variance[leaves, trees].mean(axis=1)
         return means.mean(axis=1), np.sqrt(np.maximum(variance, 1e-6))
 
-    def _leaves(self, rows):
+    def _leaves(self, levels):
         """Which leaf of each tree, of shape (m, trees)."""
         import xgboost
 
         with one_thread():
-            leaves = self._forest.predict(xgboost.DMatrix(rows @ self._level), pred_leaf=True)
-        return leaves.reshape(len(rows), -1).astype(int)
+            leaves = self._forest.predict(xgboost.DMatrix(levels), pred_leaf=True)
+        return leaves.reshape(len(levels), -1).astype(int)
+
+
+CLASSES = [Product, RandomStart, RandomForest]
 
 
 def show_differences(path, trials):
@@ -120,8 +144,8 @@ def run():
     args, others = parser.parse_known_args()
     if args.seeds < 2:
         parser.error(f"seeds: expected at least 2, which a standard error takes, got {args.seeds}")
-    SEARCHES.update(RandomStart=RandomStart, RandomForest=RandomForest)
-    searches = ["WalkGP", *(f"WalkGP:{argument}" for argument in ARGUMENTS), "RandomStart", "RandomForest"]
+    SEARCHES.update({each.__name__: each for each in CLASSES})
+    searches = ["WalkGP", *(f"WalkGP:{argument}" for argument in ARGUMENTS), *(each.__name__ for each in CLASSES)]
     options = ["--seeds", str(args.seeds), "--output", args.output, "--at", *map(str, args.at), *others]
     status = main(["replay", *args.landscapes, "--searches", *searches, *options])
     if status == 0:

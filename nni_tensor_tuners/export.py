@@ -8,6 +8,7 @@ from .measure import ErrorCode, Limits, measure, measure_reference
 from .measure.remote import find_again
 from .study import records
 from .tasks import from_dict
+from .tasks.device import usable_cores
 
 # What succeeded within a trial's limits must not fail here by others.
 PATIENT = Limits(build_seconds=600, run_seconds=600)

@@ -40,7 +40,7 @@ def table(found, top=10):
                 _number(record, "latency_ms", ".4g"),
                 _number(record, "spread", ".1%"),
                 _number(record, "compile_seconds", ".2f"),
-                str(record.get("sequence_id", "")),
+                str(record.get("sequence_id", record.get("trial", ""))),
                 config,
             )
         )

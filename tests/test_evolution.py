@@ -14,12 +14,11 @@ from test_search import MM1, planted, run
 from test_space import limits, spaces
 
 from nni_tensor_tuners import SearchSpace, create_search
-from nni_tensor_tuners.device import GENERIC
-from nni_tensor_tuners.schedules import get_template
 from nni_tensor_tuners.search import nose, variation
 from nni_tensor_tuners.search.nose import canberra, knn_estimate
 from nni_tensor_tuners.search.variation import offspring, proportional, single_point_crossover, two_parents, uniform_mutation
-from nni_tensor_tuners.workloads import get_workload
+from nni_tensor_tuners.tasks import get_task
+from nni_tensor_tuners.tasks.device import GENERIC
 
 
 def assert_frequency(count, n, probability):
@@ -108,9 +107,8 @@ def test_a_child_that_was_seen_is_bred_anew():
 def test_on_c12_a_child_keeps_at_least_its_share(monkeypatch):
     # ResNet-18's C12 with CUDA constraints, NoSE's rate: 0.54 when illegal children were mutated again. Children that changed
     # little are legal more often than others, so it is rather more than 1 - p.
-    workload, rng = get_workload("resnet18-c12"), random.Random(0)
-    template = get_template(workload, "cuda")
-    space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, GENERIC["cuda"]))
+    task, rng = get_task("resnet18-c12"), random.Random(0)
+    space = SearchSpace.from_json(task.search_space("cuda"), task.constraints(GENERIC["cuda"]))
     movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
     parents = {space.random_point(rng): rng.random() for _ in range(16)}
     shares = []

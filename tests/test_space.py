@@ -277,6 +277,79 @@ spaces = st.fixed_dictionaries(
 limits = st.one_of(st.just([]), st.builds(lambda a: [f"X[0] * (1 + D) <= {a}"], st.integers(1, 60)))
 
 
+def test_a_factor_s_axes_are_tile_extents_and_an_edge_between_adjacent_positions_is_one_step_on_one_of_them():
+    axes = Factor("X", 2**5 * 3, 4).axes()
+    assert [(axis.size, axis.complete, axis.smooth) for axis in axes] == [(6, False, False)] * 3 + [(2, False, False)] * 3
+    levels = [axis.level((4, 2, 4, 3)) for axis in axes]
+    moved = [axis.level((4, 4, 2, 3)) for axis in axes]
+    assert levels == [0, 2, 3, 1, 1, 1]
+    assert sorted(abs(a - b) for a, b in zip(levels, moved)) == [0, 0, 0, 0, 0, 1]
+
+
+def test_axes_of_the_other_types():
+    (elements,) = Choice("c", ["a", "b", "c"]).axes()
+    assert elements.complete and elements.size == 3 and [elements.level(vertex) for vertex in range(3)] == [0, 1, 2]
+    assert [axis.level((2, 0, 1)) for axis in Permutation("o", ["i", "j", "k"]).axes()] == [1, 2, 0]
+    (order,) = Discrete("t", [32, 64, 128]).axes()  # the powers of two say the same as the order
+    assert order.smooth and [order.level(number) for number in (32, 64, 128)] == [0, 1, 2]
+    _, powers = Discrete("t", [16, 32, 48, 64, 96, 128]).axes()
+    assert powers.smooth and [powers.level(number) for number in (16, 48, 32, 96, 64, 128)] == [0, 0, 1, 1, 2, 3]
+    assert len(Discrete("t", [16, 32, 48]).axes(divisibility=False)) == 1
+    assert len(Discrete("t", [0, 0.5, 3]).axes()) == 1
+
+
+@given(spaces, st.integers(0, 99))
+def test_vertices_that_are_the_same_on_all_axes_are_the_same(json_space, seed):
+    rng = random.Random(seed)
+    for parameter in SearchSpace.from_json(json_space).parameters:
+        seen = {}
+        for vertex in (parameter.sample(rng) for _ in range(30)):
+            levels = tuple(axis.level(vertex) for axis in parameter.axes())
+            assert all(0 <= level < axis.size for level, axis in zip(levels, parameter.axes()))
+            assert seen.setdefault(levels, vertex) == vertex
+
+
+@given(spaces, st.integers(0, 99))
+def test_a_value_of_this_space_stands_for_itself(json_space, seed):
+    rng = random.Random(seed)
+    for parameter in SearchSpace.from_json(json_space).parameters:
+        vertex = parameter.sample(rng)
+        assert parameter.nearest(parameter.decode(vertex)) == vertex
+
+
+@pytest.mark.parametrize(
+    "parameter, value, nearest",
+    [
+        (Discrete("u", [16, 64, 256]), 100, 64),
+        (Discrete("u", [16, 64, 256]), 1, 16),
+        (Discrete("u", [-4, 0, 4]), -1.0, 0),
+        (Factor("X", 64, 3), [16, 4, 8], (2, 4, 8)),  # the tiles stay, the number of blocks gives
+        (Factor("X", 64, 3), [1, 4, 128], (1, 1, 64)),  # as far as they fit
+        (Factor("X", 64, 3), [9, 3, 3], (8, 2, 4)),  # 3 inside 9 are nearest to 4 inside 8
+        (Choice("c", ["a", 1]), 1, 1),
+        (Permutation("o", ["i", "j"]), ["j", "i"], (1, 0)),
+    ],
+)
+def test_what_stands_for_a_value_of_another_space(parameter, value, nearest):
+    assert parameter.nearest(value) == nearest
+
+
+@pytest.mark.parametrize(
+    "parameter, value, message",
+    [
+        (Discrete("u", [16, 64]), "many", "'u': expected a number, got 'many'"),
+        (Discrete("u", [16, 64]), True, "'u': expected a number"),
+        (Factor("X", 64, 3), [8, 8], "'X': expected a list of 3 factors"),
+        (Factor("X", 64, 3), [8, 8, 0.5], "'X': expected positive integers"),
+        (Choice("c", ["a", "b"]), "z", "'c': expected one of"),
+        (Permutation("o", ["i", "j"]), ["i", "k"], "'o': expected one of"),
+    ],
+)
+def test_what_nothing_stands_for_is_named(parameter, value, message):
+    with pytest.raises(ValueError, match=message):
+        parameter.nearest(value)
+
+
 @settings(max_examples=60, deadline=None)
 @given(spaces, limits, st.integers(0, 99))
 def test_points_lists_every_legal_configuration_once(json_space, constraints, seed):

@@ -135,7 +135,7 @@ def _searches(args):
         print(f"{name}: {entry.summary}{'; takes transfer' if entry.transfers else ''}")
         for argument in entry.arguments:
             paper = f" [paper: {argument.paper}]" if argument.paper else ""
-            print(f"    {argument.name}: {argument.value}  {argument.help}{paper}")
+            print(f"    {argument.as_yaml()}  {argument.help}{paper}")
 
 
 def _report(args):

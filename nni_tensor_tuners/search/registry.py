@@ -39,6 +39,10 @@ class Argument:
         """The default as a user would write it."""
         return self.stands_for if self.default is None else self.default
 
+    def as_yaml(self):
+        """Name and default, as an experiment's YAML has it."""
+        return f"{self.name}: {json.dumps(self.value).strip(chr(34))}"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -229,7 +233,7 @@ def as_markdown():
         arguments = []
         for argument in entry.arguments:
             paper = f" (the paper: {argument.paper})" if argument.paper[:1].isdigit() else ""
-            arguments.append(f"`{argument.name}: {json.dumps(argument.value).strip(chr(34))}`{paper}")
+            arguments.append(f"`{argument.as_yaml()}`{paper}")
         lines.append(f"| `{entry.nni_name}` | {entry.summary} | {', '.join(arguments) or 'none'} |")
     return "\n".join(lines)
 

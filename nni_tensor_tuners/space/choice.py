@@ -2,7 +2,7 @@
 
 import json
 
-from .parameter import Parameter
+from .parameter import Axis, Parameter
 
 
 class Choice(Parameter):
@@ -47,6 +47,9 @@ class Choice(Parameter):
 
     def decode(self, vertex):
         return self.index.values[vertex]
+
+    def axes(self, divisibility=True):
+        return [Axis(self.size, lambda vertex: vertex, complete=True)]
 
     def to_json(self):
         return {"_type": "choice", "_value": self.index.values}

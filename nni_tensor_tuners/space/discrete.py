@@ -2,7 +2,7 @@
 
 import math
 
-from .parameter import Parameter
+from .parameter import Axis, Parameter
 
 
 class Discrete(Parameter):
@@ -40,6 +40,14 @@ class Discrete(Parameter):
         rank = self._rank[vertex] + (1 if index else -1)
         return self.numbers[rank] if 0 <= rank < self.size else None
 
+    def step(self, vertex, rng):  # as the base class does, without a list of the neighbours: searches walk thousands of times
+        if self.size == 1:
+            return vertex
+        rank, up = self._rank[vertex], rng.random() >= 0.5
+        if rank in (0, self.size - 1):
+            up = rank == 0
+        return self.numbers[rank + (1 if up else -1)]
+
     def features(self, vertex):
         return [float(vertex)]
 
@@ -56,5 +64,33 @@ class Discrete(Parameter):
     def decode(self, vertex):
         return vertex
 
+    def axes(self, divisibility=True):
+        """The path of the numbers, and that of the powers of two that divide them: 96 threads are near 112, and otherwise near 32."""
+        axes = [Axis(self.size, self._rank.__getitem__, smooth=True)]
+        powers = _powers_of_two(self.numbers) if divisibility else {}
+        if powers:
+            order = {power: i for i, power in enumerate(sorted(set(powers.values())))}
+            axes.append(Axis(len(order), lambda number: order[powers[number]], smooth=True))
+        return axes
+
+    def nearest(self, value):
+        """The nearest number by ratio."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise self.error(f"expected a number, got {value!r}")
+        return min(self.numbers, key=lambda number: abs(_log(number) - _log(value)))
+
     def to_json(self):
         return {"_type": "discrete", "_value": self.numbers}
+
+
+def _log(number):
+    return math.copysign(math.log1p(abs(number)), number)
+
+
+def _powers_of_two(numbers):
+    """number -> the largest power of two that divides it; empty where this says nothing that the order does not."""
+    if not all(isinstance(number, int) and number > 0 for number in numbers):
+        return {}
+    powers = {number: number & -number for number in numbers}
+    one_odd_part = len({number // power for number, power in powers.items()}) == 1
+    return {} if one_odd_part or len(set(powers.values())) == 1 else powers

@@ -1,10 +1,10 @@
 """Factor parameters: a loop extent split into a fixed number of factors (matrix tiling)."""
 
-from itertools import accumulate
-from math import comb, prod
+import itertools
+from math import comb, log, prod
 from operator import mul
 
-from .parameter import Parameter, is_integer
+from .parameter import Axis, Parameter, is_integer
 
 
 class Factor(Parameter):
@@ -58,7 +58,7 @@ class Factor(Parameter):
 
     def tree_features(self, vertex):
         # The extents of the tiles: trees cannot multiply. The innermost one is a factor itself, the outermost always the same.
-        extents = list(accumulate(vertex[:0:-1], mul))[1:]
+        extents = list(itertools.accumulate(vertex[:0:-1], mul))[1:]
         return [float(number) for number in (*vertex, *extents)]
 
     def features_of_value(self, value):
@@ -88,6 +88,36 @@ class Factor(Parameter):
     def decode(self, vertex):
         return list(vertex)
 
+    def axes(self, divisibility=True):
+        """For every prime the tile extents, products of the innermost 1, 2, ... factors: each a path of exponents.
+
+        Moving a prime between adjacent positions, an edge, is one step along one of them.
+        """
+        return [
+            Axis(exponent + 1, lambda factors, prime=prime, inner=inner: _exponent(prod(factors[-inner:]), prime))
+            for prime, exponent in self.exponents.items()
+            for inner in range(1, self.parts)
+        ]
+
+    def nearest(self, value):
+        """The factorisation with the nearest tile extents by ratio, from the innermost outwards."""
+        if not isinstance(value, (list, tuple)) or len(value) != self.parts:
+            raise self.error(f"expected a list of {self.parts} factors, got {value!r}")
+        if not all(is_integer(factor) and factor >= 1 for factor in value):
+            raise self.error(f"expected positive integers, got {value!r}")
+        left, factors, wanted = self.product, [], 1
+        for factor in value[:0:-1]:
+            wanted *= factor
+            extent = self.product // left
+            factors.append(min(self._divisors(left), key=lambda divisor: abs(log(extent * divisor / wanted))))
+            left //= factors[-1]
+        return (left, *factors[::-1])
+
+    def _divisors(self, number):
+        """All divisors of a divisor of the product."""
+        powers = ([prime**count for count in range(_exponent(number, prime) + 1)] for prime in self.exponents)
+        return [prod(each) for each in itertools.product(*powers)]
+
     def to_json(self):
         return {"_type": "factor", "_value": [self.product, self.parts]}
 
@@ -108,6 +138,15 @@ def prime_exponents(number):
     if number > 1:
         exponents[number] = exponents.get(number, 0) + 1
     return exponents
+
+
+def _exponent(number, prime):
+    """How often a prime divides a number."""
+    count = 0
+    while number % prime == 0:
+        number //= prime
+        count += 1
+    return count
 
 
 def _moved(vertex, prime, source, target):

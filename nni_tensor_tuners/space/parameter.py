@@ -6,9 +6,32 @@ vertices, users see values. Random numbers come from ``rng.random()`` alone, so 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
 
 # An exact walk distribution solves a dense linear system over all the values; past this many it is refused, not attempted.
 MAX_EXACT_VERTICES = 5000
+
+
+class Axis(NamedTuple):
+    """A small graph along which a parameter is seen by a kernel: a path, or where it is complete every level beside every other.
+
+    Attributes
+    ----------
+    size
+        Number of levels, which are 0 .. size - 1.
+    level
+        Function from a vertex of the parameter to its level.
+    complete
+        Whether every level is adjacent to every other, instead of to the next ones only.
+    smooth
+        Whether the levels are a list of numbers, along which performance changes gradually, and not tile extents or positions.
+    """
+
+    size: int
+    level: Callable
+    complete: bool = False
+    smooth: bool = False
 
 
 class Parameter(ABC):
@@ -75,6 +98,30 @@ class Parameter(ABC):
     @abstractmethod
     def to_json(self):
         """This parameter as NNI search-space JSON: ``{"_type": ..., "_value": ...}``."""
+
+    @abstractmethod
+    def axes(self, divisibility=True):
+        """The graphs along which a kernel sees this parameter; two vertices that are the same on each of them are the same.
+
+        Parameters
+        ----------
+        divisibility
+            Whether integers are also seen by the powers of two that divide them.
+
+        Returns
+        -------
+        list of Axis
+        """
+
+    def nearest(self, value):
+        """The vertex that stands for a value of the parameter of this name in another space.
+
+        Raises
+        ------
+        ValueError
+            That names the parameter, if none does.
+        """
+        return self.encode(value)
 
     def sample_other(self, vertex, rng):
         """Draw a vertex other than this one, all equally likely; the parameter must have two at least."""

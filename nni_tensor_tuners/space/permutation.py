@@ -3,7 +3,7 @@
 from itertools import combinations
 from math import factorial
 
-from .parameter import Parameter
+from .parameter import Axis, Parameter
 from .choice import Index
 
 
@@ -63,6 +63,11 @@ class Permutation(Parameter):
 
     def decode(self, vertex):
         return [self.index.values[i] for i in vertex]
+
+    def axes(self, divisibility=True):
+        """The position of every element, a path."""
+        elements = range(len(self.index.values))
+        return [Axis(len(elements), lambda order, element=element: order.index(element)) for element in elements]
 
     def to_json(self):
         return {"_type": "permutation", "_value": self.index.values}

@@ -1,6 +1,5 @@
 """NNI's experiment manager: starting it by nnictl, watching it, stopping it."""
 
-import json
 import os
 import re
 import socket

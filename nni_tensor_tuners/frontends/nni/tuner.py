@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 from nni.tuner import Tuner

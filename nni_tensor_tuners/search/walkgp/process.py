@@ -1,0 +1,175 @@
+"""Gaussian process regression: theta fitted to the data, and the posterior given the data and the trials still running."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.optimize import minimize
+
+from .covariance import WalkKernel
+
+# Normal priors (mean, standard deviation) of the log lengths and of the log noise, the noise as a share of the amplitude.
+LENGTH_PRIOR, NOISE_PRIOR = (0.0, 0.4), (-4.0, 1.0)
+MIN_NOISE = 1e-5
+# Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
+SHAPE, RATE = 1.0, 1.0
+# Theta is fitted to at most this many results, in so many iterations, when there are so many times as many as last time.
+MAX_FITTED, MAX_ITERATIONS, REFIT = 256, 15, 1.1
+# Added to a diagonal in turn, as shares of its mean, until the matrix has a Cholesky factor.
+JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
+
+
+class GaussianProcess:
+    """z ~ N(U w, a (k + U U' + noise I)), U the columns ``trend`` of the rows; k a `WalkKernel`.
+
+    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2) b'
+    (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises the
+    marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta, and the
+    inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
+    """
+
+    def __init__(self, kernel, trend=slice(0, 0), weights=()):
+        self.kernel, self._trend, self._weights = kernel, trend, np.array(weights, dtype=float)
+        self._prior = tuple(map(np.array, zip(*[LENGTH_PRIOR] * len(kernel.axes), NOISE_PRIOR)))  # means, deviations
+        self.theta = self._prior[0].copy()
+        self._fit_at, self._factor = 2, None
+
+    def posterior(self, rows, scores, running):
+        """The `Posterior` given scores (n,) of rows, and rows whose trials still run; LinAlgError where the numbers admit none."""
+        if len(rows) >= self._fit_at:
+            self.theta, self._factor = self.fitted(rows, scores), None
+            self._fit_at = max(len(rows) + 1, int(len(rows) * REFIT))
+        if self._factor is None or not np.array_equal(self._factor.rows, rows[: len(self._factor.rows)]):
+            tables, noise = self.kernel.tables(self.theta[:-1]), np.exp(self.theta[-1]) + MIN_NOISE
+            self._factor = Factor(Covariance(self.kernel, *tables, self._trend, noise), rows[:0], np.zeros((0, 0)))
+        self._factor = self._factor.extended(rows[len(self._factor.rows) :])
+        return Posterior(self._factor, scores - rows[:, self._trend] @ self._weights, self._weights, running)
+
+    def fitted(self, rows, scores):
+        """The theta of highest posterior density found from the present one."""
+        chosen = evenly(scores, MAX_FITTED)
+        mean, deviation = self._prior
+        bounds = list(zip(mean - 4 * deviation, mean + 4 * deviation))
+        arguments, options = (rows[chosen].astype(float), scores[chosen]), {"maxiter": MAX_ITERATIONS}
+        return minimize(self.loss, self.theta, arguments, "L-BFGS-B", jac=True, bounds=bounds, options=options).x
+
+    def loss(self, theta, rows, scores):
+        """Minus the log posterior density of theta, a at its mode, up to a constant; and its gradient."""
+        n, noise = len(scores), np.exp(theta[-1])
+        levels, trend = rows[:, : self.kernel.width], rows[:, self._trend]
+        logs, means = self.kernel.tables(theta[:-1])
+        product, mean = self.kernel.parts(levels, levels, logs, means)
+        factor = stable_cholesky(product + mean + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
+        inverse = cho_solve((factor, True), np.eye(n))
+        residual = scores - trend @ self._weights
+        alpha = inverse @ residual
+        amplitude = (residual @ alpha + 2 * RATE) / (n + 2 * SHAPE)
+        value = (n / 2 + SHAPE) * np.log(amplitude) + np.log(np.diag(factor)).sum()
+        slope = 0.5 * (inverse - np.outer(alpha, alpha) / amplitude)  # d value / d (k + noise I)
+        step = 1e-4
+        shifted_logs, shifted_means = self.kernel.tables(theta[:-1] + step)
+        by_table = (levels.T @ ((slope * product) @ levels)) * (shifted_logs - logs) / step
+        by_table += self.kernel.apart * (levels.T @ slope @ levels) * (shifted_means - means) / step
+        gradient = np.array([*(by_table[block, block].sum() for block in self.kernel.blocks), np.trace(slope) * noise])
+        off = (theta - self._prior[0]) / self._prior[1]
+        return value + off @ off / 2, gradient + off / self._prior[1]
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """k + U U' between two sets of rows, of shape (len(a), len(b)); and the noise of a measurement."""
+
+    kernel: WalkKernel
+    logs: np.ndarray
+    means: np.ndarray
+    trend: slice
+    noise: float
+
+    def __call__(self, a, b, dtype=float):
+        a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
+        product, mean = self.kernel.parts(a[:, :width], b[:, :width], self.logs.astype(dtype), self.means.astype(dtype))
+        return product + mean + a[:, self.trend] @ b[:, self.trend].T
+
+    def diagonal(self, rows):
+        """The variances of rows, (m,)."""
+        return 1 + np.square(rows[:, self.trend], dtype=float).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """L^-1, L L' the covariance of noisy measurements of rows."""
+
+    covariance: Covariance
+    rows: np.ndarray
+    inverse: np.ndarray
+
+    def extended(self, rows):
+        """With m further rows, in O((n + m)^2 m)."""
+        n, m = len(self.rows), len(rows)
+        if m == 0:
+            return self
+        across = self.inverse @ self.covariance(self.rows, rows)  # L^-1 k, shape (n, m)
+        own = self.covariance(rows, rows) + self.covariance.noise * np.eye(m)
+        corner = solve_triangular(stable_cholesky(own - across.T @ across), np.eye(m), lower=True)
+        inverse = np.block([[self.inverse, np.zeros((n, m))], [-corner @ (across.T @ self.inverse), corner]])
+        return Factor(self.covariance, np.vstack([self.rows, rows]), inverse)
+
+
+class Posterior:
+    """Of the scores, given the residuals z - U w of a factor's rows, and that some more rows are being measured.
+
+    These count as measured with the mean predicted there: they leave the mean, and lower the deviation around them ("kriging
+    believer", Ginsbourger, Le Riche and Carraro 2010).
+    """
+
+    def __init__(self, factor, residuals, weights, running):
+        self._covariance, self._measured, self._weights = factor.covariance, factor.rows, weights
+        self._alpha = factor.inverse.T @ (factor.inverse @ residuals)
+        self.amplitude = (residuals @ self._alpha + 2 * RATE) / (len(residuals) + 2 * SHAPE)
+        self._factor = factor.extended(running)
+
+    @property
+    def highest(self):
+        """The highest mean of a row measured or running; None where there is no such row."""
+        return self.mean(self._factor.rows).max() if len(self._factor.rows) else None
+
+    def mean(self, rows):
+        """Mean, (m,)."""
+        k = self._covariance(rows, self._measured, np.float32)  # single precision: here is most of the work
+        return (k @ self._alpha.astype(np.float32)).astype(float) + rows[:, self._covariance.trend] @ self._weights
+
+    def predict(self, rows):
+        """Mean and standard deviation without noise, (m,) each."""
+        k = self._covariance(rows, self._factor.rows, np.float32)
+        mean = k[:, : len(self._alpha)] @ self._alpha.astype(np.float32)
+        explained = np.square(k @ self._factor.inverse.T.astype(np.float32)).sum(axis=1)
+        variance = self.amplitude * np.maximum(self._covariance.diagonal(rows) - explained, 1e-6)
+        return mean.astype(float) + rows[:, self._covariance.trend] @ self._weights, np.sqrt(variance)
+
+    def reductions(self, rows):
+        """By how much the variances of all rows together would fall if the score of one were known, (m,).
+
+        What is largest stands for the most others (Cohn, Ghahramani and Jordan 1996, "Active learning with statistical models").
+        """
+        across = self._factor.inverse @ self._covariance(self._factor.rows, rows)
+        left = self._covariance(rows, rows) - across.T @ across
+        return self.amplitude * np.square(left).sum(axis=0) / (np.diag(left) + self._covariance.noise)
+
+
+def stable_cholesky(matrix):
+    """Lower Cholesky factor, of the matrix with jitter on its diagonal where it takes that; LinAlgError where it takes more."""
+    for jitter in JITTERS if np.isfinite(matrix).all() else ():
+        try:
+            return cholesky(matrix + jitter * np.diag(matrix).mean() * np.eye(len(matrix)), lower=True)
+        except LinAlgError:
+            continue
+    raise LinAlgError("not positive definite")
+
+
+def evenly(scores, most):
+    """Numbers of at most ``most`` scores: all, or the best quarter of ``most`` and an even choice of the rest."""
+    order = np.argsort(-scores, kind="stable")
+    if len(order) <= most:
+        return np.arange(len(order))
+    best, rest = order[: most // 4], order[most // 4 :]
+    return np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]])

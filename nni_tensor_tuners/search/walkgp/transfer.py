@@ -1,0 +1,67 @@
+"""What was measured elsewhere, as trends of the scores here.
+
+A source s is learned by processes of its own, of performance and of success. Their posterior means m_s are trends here,
+
+    z = b_0 + sum_s b_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),        b_0 ~ N(0, a / P_0),
+
+and the process integrates their factors b out (`process.GaussianProcess`). c_s is how many of the sources say the same as s, the
+sum over them of correlation where positive: three copies of a source have together the mean 1 and the variance a / P of one.
+b_0 is there because scores are 0 in the mean over the trials here, and m_s over those there: trials that follow a good source
+are all good ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .process import GaussianProcess, Posterior, evenly
+from .scores import performance_scores, success_scale
+
+# A source is learned from at most this many trials there.
+MAX_SOURCE = 500
+# P: so many trials here weigh as much as the expectation that a source is right; P_0: the same of the constant.
+SOURCE_TRIALS, OFFSET_TRIALS = 4.0, 10.0
+
+
+class Source(NamedTuple):
+    """Rows measured elsewhere, and the posteriors of performance and of success there; None where there is nothing to learn."""
+
+    rows: np.ndarray
+    performance: Posterior
+    success: Posterior
+
+
+def learn(kernel, rows, fitness):
+    """The `Source` of rows and their fitness, a list; None where a trial failed."""
+    succeeded = np.array([value is not None for value in fitness], dtype=bool)
+    known = np.array([value for value in fitness if value is not None], dtype=float)
+    zero, unit = success_scale(succeeded)
+    return Source(
+        rows,
+        _explained(kernel, rows[succeeded], performance_scores(known)) if len(known) > 1 else None,
+        None if succeeded.all() else _explained(kernel, rows, (succeeded - zero) / unit),
+    )
+
+
+def trend_of(posteriors, rows):
+    """Function from rows to trend columns U, (m, columns), and the mean w of their factors; ``rows`` tell who says the same."""
+    if not posteriors:
+        return lambda rows: np.zeros((len(rows), 0), dtype=np.float32), np.zeros(0)
+    means = np.array([posterior.mean(rows) for posterior in posteriors])
+    means -= means.mean(axis=1, keepdims=True)
+    length = np.linalg.norm(means, axis=1)
+    alike = means @ means.T / np.maximum(np.outer(length, length), 1e-12)
+    np.fill_diagonal(alike, 1)
+    copies = np.maximum(alike, 0).sum(axis=1)
+    precision = np.append(SOURCE_TRIALS * copies, OFFSET_TRIALS)
+
+    def trend(rows):
+        columns = [*(posterior.mean(rows) for posterior in posteriors), np.ones(len(rows))]
+        return (np.transpose(columns) / np.sqrt(precision)).astype(np.float32)
+
+    return trend, np.sqrt(precision) * np.append(1 / copies, 0)
+
+
+def _explained(kernel, rows, scores):
+    chosen = evenly(scores, MAX_SOURCE)
+    return GaussianProcess(kernel).posterior(rows[chosen], scores[chosen], rows[:0])

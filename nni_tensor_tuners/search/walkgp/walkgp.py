@@ -1,0 +1,153 @@
+"""The search: what is known goes in, a configuration comes out."""
+
+import functools
+
+import numpy as np
+from scipy.linalg import LinAlgError
+from threadpoolctl import ThreadpoolController
+
+from ..base import Search, check_choice, check_elsewhere, check_integer, check_number
+from .acquisition import expected_gain
+from .covariance import KERNELS, WalkKernel
+from .maximise import Pool, maximise
+from .process import GaussianProcess
+from .scores import performance_scores, success_scale
+from .transfer import learn, trend_of
+
+
+# The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
+ALONE_EVERY = 4
+
+
+class WalkGP(Search):
+    """Gaussian process over the q-random walks of the space's own graphs, expected improvement, learned failures.
+
+    A Gaussian process explains the scores of the trials that succeeded, a second one where trials fail, and
+
+        acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
+
+    the improvement counted from the highest posterior mean so far. Its maximum is looked for among random configurations,
+    offspring of the best ones, and along the space's edges from the best of these. Trials still running lower the deviation around
+    them, so that a batch is no set of near-copies. What was measured elsewhere (`transfer`) is part of both processes. Where the
+    numbers admit no posterior, a proposal is random.
+
+    A proposal costs O(n^2 c) for n results and c candidates, c falling as n^-1.5 beyond 200; `benchmarks/proposal_time.py` prints
+    the milliseconds. When trials cost less than that, or thousands of them are to be made, OpEvo is the better choice.
+
+    Parameters
+    ----------
+    initial
+        So many configurations, those told included, are known or running before the model proposes: of some hundred random ones
+        those that tell most about the others.
+    offspring
+        How many children of the best configurations are among the candidates; 0 for none.
+    failure_weight
+        0 ignores what is learned about failures.
+    kernel
+        "mixed"; "walk", "rbf" and "hamming" are there to compare with (`covariance.correlation`).
+    divisibility
+        Whether discrete integers are also seen by the powers of two that divide them.
+
+    >>> from nni_tensor_tuners import SearchSpace, create_search
+    >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
+    >>> search = create_search("WalkGP", space, seed=0)
+    >>> for _ in range(40):
+    ...     for config in search.ask(1):
+    ...         search.tell(config, fitness=1 / (1 + abs(config["X"][3] - 32)))
+    >>> max(f for f in search.results.values())
+    1.0
+    """
+
+    def __init__(self, space, seed=0, initial=4, offspring=300, failure_weight=2.0, kernel="mixed", divisibility=True):
+        super().__init__(space, seed)
+        check_integer("initial", initial)
+        check_integer("offspring", offspring, 0)
+        check_number("failure_weight", failure_weight, 0, 100)
+        check_choice("kernel", kernel, KERNELS)
+        if not isinstance(divisibility, bool):
+            raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
+        self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
+        self._kernel = WalkKernel(space, kernel, divisibility)
+        self._sources = []
+        self._set_up()
+
+    def transfer(self, histories):
+        sources = [self._source(history) for history in histories]
+        if not any(source.performance for source in sources):
+            raise ValueError("transfer: fewer than two trials succeeded there")
+        self._sources += sources
+        self._set_up()
+
+    def _source(self, history):
+        for config, _ in history:
+            check_elsewhere(self.space, config)
+        try:
+            points = [tuple(p.nearest(config[p.name]) for p in self.space.parameters) for config, _ in history]
+        except ValueError as error:
+            raise ValueError(f"transfer: {error}") from None
+        with _one_thread():
+            return learn(self._kernel, self._kernel.rows(points), [fitness for _, fitness in history])
+
+    def _set_up(self):
+        """Make what depends on the sources: the trends, the two processes and the pool."""
+        rows = np.vstack([self._kernel.rows([]), *(source.rows for source in self._sources)])
+        of_performance, w = trend_of([source.performance for source in self._sources if source.performance], rows)
+        of_success, v = trend_of([source.success for source in self._sources if source.success], rows)
+        first, second, end = self._kernel.width + np.cumsum([0, len(w), len(v)])
+        self._performance = GaussianProcess(self._kernel, slice(first, second), w)
+        self._alone = GaussianProcess(self._kernel)
+        self._success = GaussianProcess(self._kernel, slice(second, end), v)
+        self._trends = of_performance, of_success
+        self._pool = Pool(self.space, self._rows)
+
+    def _rows(self, points):
+        """A row for each point, levels and trends."""
+        levels = self._kernel.rows(points)
+        return np.hstack([levels, *(trend(levels) for trend in self._trends)])
+
+    def _propose(self):
+        with _one_thread():
+            try:
+                return self._by_model() or self._random_unseen()
+            except LinAlgError:
+                return self._random_unseen()
+
+    def _by_model(self):
+        self._pool.widen(self.rng)
+        fitness = {point: value for point, value in self.results.items() if value is not None}
+        lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running
+        measured = [point for point in fitness if point not in lone]
+        running = sorted((self._seen - self.results.keys()) | lone, key=repr)
+        scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
+        alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
+        performance = (self._alone if alone else self._performance).posterior(self._rows(measured), scores, self._rows(running))
+        success = self._outcomes()
+        blind = not (measured or self._sources or success)
+        if blind or (len(self._seen) < self.initial and not self._sources):
+            return self._most_telling(performance)
+        acquisition = expected_gain(performance, success, self.failure_weight)
+        return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
+
+    def _most_telling(self, posterior):
+        """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
+        order = np.argsort(-posterior.reductions(self._pool.rows), kind="stable")
+        return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
+
+    def _outcomes(self):
+        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or it does not count."""
+        outcomes = np.array([value is not None for value in self.results.values()], dtype=bool)
+        if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
+            return None
+        zero, unit = success_scale(outcomes)
+        rows = self._rows(list(self.results))
+        return self._success.posterior(rows, (outcomes - zero) / unit, rows[:0]), zero, unit
+
+
+def _one_thread():
+    """A context in which NumPy takes one thread: more would fight with the trials for the cores."""
+    return _threadpools().limit(limits=1, user_api="blas")
+
+
+@functools.cache  # finding the libraries takes milliseconds
+def _threadpools():
+    return ThreadpoolController()
