@@ -1,8 +1,9 @@
 """Whether what the constraints of the CUDA templates allow really works, on a machine without a GPU.
 
-usage: cuda_configurations.py [COUNT=500] [--cubins N] [--emulated N] [--jobs N] [--operators NAME...]
+usage: cuda_configurations.py [COUNT=500] [--device any|sm_90] [--cubins N] [--emulated N] [--jobs N] [--operators NAME...]
 
-For each operator COUNT random configurations that the constraints allow, every other one of the extended space, are lowered and
+For each operator COUNT random configurations that the constraints of the device allow (any: those that hold for every GPU),
+every other one of the extended space, are lowered and
 checked against the static limits; the first N of them are compiled to cubin for sm_90 by nvcc (default: all); and N of a small
 shape of the same operator run in the tests' emulator and are compared with NumPy.
 """
@@ -15,23 +16,30 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 
 import tvm
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.device import Device
 from nni_tensor_tuners.measure import build
 from nni_tensor_tuners.measure.worker import wrong_answer
-from nni_tensor_tuners.schedules import get_template
-from nni_tensor_tuners.schedules.cuda_limits import check_limits, thread_extents
-from nni_tensor_tuners.workloads import WORKLOADS, BatchMatmul, Conv, Matmul
+from nni_tensor_tuners.tasks import WORKLOADS
+from nni_tensor_tuners.tasks.conv import Conv
+from nni_tensor_tuners.tasks.cuda_limits import check_limits, lowered, shared_bytes, thread_extents
+from nni_tensor_tuners.tasks.device import GENERIC, Device, limits_of
+from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
+from nni_tensor_tuners.tasks.norm import Norm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from cuda_emulator import run as emulate  # noqa: E402
 
-DEVICE = Device("cuda", "any GPU of sm_90", "cuda", arch="sm_90")
+DEVICES = {
+    "any": replace(GENERIC["cuda"], arch="sm_90"),
+    "sm_90": Device("cuda", "any GPU of sm_90", "cuda", arch="sm_90", **limits_of("sm_90")),
+}
 
 # Name -> (what is lowered and compiled, what is emulated).
 OPERATORS = {
@@ -44,54 +52,55 @@ OPERATORS = {
     "transposed": (Conv(1, 256, (16, 16), 128, 4, 2, 1, transposed=True), Conv(1, 6, (5, 5), 8, 4, 2, 1, transposed=True)),
     "conv1d": (Conv(8, 128, (512,), 256, 9, 2, 4), Conv(2, 8, (32,), 12, 5, 2, 2)),
     "conv3d": (Conv(1, 32, (16, 56, 56), 64, 3, 1, 1), Conv(1, 4, (4, 6, 6), 6, 3, 1, 1)),
+    "norm": (Norm(256, 256, 16), Norm(15, 16, 12)),
 }
 
 
-def draw(workload, count, seed):
+def draw(task, device, count, seed):
     """Random legal configurations, those of the paper's and of the extended space in turn."""
-    template, rng = get_template(workload, "cuda"), random.Random(seed)
+    rng = random.Random(seed)
     spaces = [
-        SearchSpace.from_json(template.search_space(workload, flavour), template.constraints(workload, DEVICE, flavour))
-        for flavour in (False, True)
+        SearchSpace.from_json(task.search_space("cuda", extended), task.constraints(device, extended))
+        for extended in (False, True)
     ]
     return [spaces[i % 2].sample(rng) for i in range(count)]
 
 
-def check(workload, config, to_cubin):
+def check(task, device, config, to_cubin):
     """How far a configuration gets: (lowered, within the limits, compiled), and the error that stopped it."""
-    target = build.target_of(DEVICE)
+    target = build.target_of(device)
     reached = [False, False, False]
     try:
-        module = get_template(workload, "cuda").schedule(workload, config).mod
+        module = task.module(config, device)
         reached[0] = True
-        check_limits(module, target)
+        check_limits(module, device, target)
         reached[1] = True
         if to_cubin:
             from tvm.support import nvcc
 
             source = build.device_source(build.compile_module(module, target))
             with target:
-                cubin = nvcc.compile_cuda(source, target_format="cubin", arch=DEVICE.arch, compiler="nvcc")
+                cubin = nvcc.compile_cuda(source, target_format="cubin", arch=device.arch, compiler="nvcc")
             reached[2] = bytes(cubin[:4]) == b"\x7fELF"
     except Exception as error:  # TVM's errors share no base class
         return reached, f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
     return reached, None
 
 
-def wrong(workload, configs):
+def wrong(task, device, configs):
     """How many configurations give another answer than NumPy."""
     if not configs:
         return 0
-    target, inputs = build.target_of(DEVICE), workload.inputs()
+    target, inputs = build.target_of(device), task.inputs()
     kernels = []
     for config in configs:
-        module = build.instantiate(get_template(workload, "cuda"), workload, config, target)
+        module = build.instantiate(task, config, device, target)
         source = build.device_source(build.compile_module(module, target))
-        names = "XW" if isinstance(workload, Conv) else "XY"
-        kernels.append((source, thread_extents(module), dict(zip(names, inputs)), workload.shapes[2]))
-    reference = workload.reference(*inputs)
+        _, at_launch = shared_bytes(lowered(module, target))
+        kernels.append((source, thread_extents(module), dict(zip(task.buffers, inputs)), task.shapes[-1], at_launch))
+    reference = task.reference(*inputs)
     with tempfile.TemporaryDirectory() as folder:
-        return sum(any(wrong_answer(z, reference) for z in both) for both in emulate(kernels, folder))
+        return sum(any(wrong_answer(z, reference, task.tolerance) for z in both) for both in emulate(kernels, folder))
 
 
 def main():
@@ -101,29 +110,32 @@ def main():
     parser.add_argument("--emulated", type=int, metavar="N", default=12)
     parser.add_argument("--jobs", type=int, metavar="N", default=1)
     parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS), metavar="NAME")
+    parser.add_argument("--device", choices=DEVICES, default="any", help="whose constraints (default: %(default)s)")
     args = parser.parse_args()
+    device = DEVICES[args.device]
     cubins = args.count if args.cubins is None else min(args.cubins, args.count)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # killed, it would leave its workers behind
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     release = version.partition("release ")[2].partition(",")[0]
-    print(f"TVM {tvm.__version__}, CUDA {release}, {DEVICE.arch}; {args.count} legal configurations per operator, seed 0")
+    print(f"TVM {tvm.__version__}, CUDA {release}, {device.arch}; {args.count} legal configurations per operator, seed 0")
+    print(f"shared memory of a block: up to {device.shared_bytes} bytes, on request {device.shared_bytes_optin}")
     print(f"{'operator':<14}{'lowered':>9}{'passed':>9}{'compiled':>12}{'wrong':>9}", flush=True)
     pool = ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"))
     try:
         for name in args.operators:
-            workload, small = OPERATORS[name]
+            task, small = OPERATORS[name]
             start = time.perf_counter()
-            configs = draw(workload, args.count, seed=0)
+            configs = draw(task, device, args.count, seed=0)
             flags = [i < cubins for i in range(args.count)]
             totals = [0, 0, 0]
-            for done, (reached, error) in enumerate(pool.map(check, [workload] * args.count, configs, flags), 1):
+            for done, (reached, error) in enumerate(pool.map(check, repeat(task), repeat(device), configs, flags), 1):
                 totals = [total + more for total, more in zip(totals, reached)]
                 if error:
                     print(f"{name}: {error}: {configs[done - 1]}", file=sys.stderr)
                 if done % 50 == 0:
                     print(f"{name}: {done} of {args.count}, {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-            bad = wrong(small, draw(small, args.emulated, seed=1))
+            bad = wrong(small, device, draw(small, device, args.emulated, seed=1))
             lowered, passed, compiled = totals
             fractions = f"{f'{compiled}/{cubins}':>12}{f'{bad}/{args.emulated}':>9}"
             print(f"{name:<14}{lowered:>9}{passed:>9}{fractions}", flush=True)

@@ -1,44 +1,78 @@
-"""TVM's own tuner, MetaSchedule, on one of our workloads: tunes as a command, and as a template gives back the best it found.
+"""TVM's own tuner, MetaSchedule, on one of our workloads: tunes as a command, and as a task gives back the best it found.
 
 usage: metaschedule.py WORKLOAD TRIALS FOLDER     a CPU's cores all work; FOLDER keeps MetaSchedule's database
 """
 
 import sys
+from dataclasses import dataclass
 
-import tvm
-from tvm.s_tir import meta_schedule as ms
-
-
-def schedule(workload, config):
-    """MetaSchedule's best s_tir.Schedule of a workload; ``config["folder"]`` has its database.
-
-    Raises
-    ------
-    ValueError
-        If it has none.
-    """
-    from nni_tensor_tuners.device import find_device
-    from nni_tensor_tuners.measure.build import target_of
-
-    database = ms.database.JSONDatabase(work_dir=config["folder"])
-    found = database.query_schedule(_module(workload), target_of(find_device("cpu")), "main")
-    if found is None:
-        raise ValueError("MetaSchedule has no record of this workload")
-    return found
+from nni_tensor_tuners.tasks import Task, get_task
+from nni_tensor_tuners.tasks.device import find_device, usable_cores
 
 
-def _module(workload):
-    return tvm.IRModule({"main": workload.prim_func().with_attr("global_symbol", "main")})
+@dataclass(frozen=True)
+class Found(Task):
+    """A named workload, scheduled as MetaSchedule has found best; a configuration's ``folder`` has its database."""
+
+    name: str
+
+    operator = "metaschedule:Found"
+
+    @property
+    def task(self):
+        return get_task(self.name)
+
+    @property
+    def flop(self):
+        return self.task.flop
+
+    @property
+    def buffers(self):
+        return self.task.buffers
+
+    @property
+    def shapes(self):
+        return self.task.shapes
+
+    def inputs(self, seed=0):
+        return self.task.inputs(seed)
+
+    def reference(self, *inputs, out=None):
+        return self.task.reference(*inputs, out=out)
+
+    def search_space(self, kind, extended=False):
+        return {"folder": {"_type": "choice", "_value": []}}
+
+    def constraints(self, device, extended=False):
+        return []
+
+    def module(self, config, device):
+        """MetaSchedule's best; ValueError if it has none."""
+        from tvm.s_tir import meta_schedule as ms
+
+        from nni_tensor_tuners.measure.build import target_of
+
+        database = ms.database.JSONDatabase(work_dir=config["folder"])
+        found = database.query_schedule(_program(self.task), target_of(device), "main")
+        if found is None:
+            raise ValueError("MetaSchedule has no record of this workload")
+        return found.mod
+
+
+def _program(task):
+    import tvm
+
+    return tvm.IRModule({"main": task.prim_func().with_attr("global_symbol", "main")})
 
 
 def main():
-    from nni_tensor_tuners.device import find_device, usable_cores
+    from tvm.s_tir import meta_schedule as ms
+
     from nni_tensor_tuners.measure.build import target_of
-    from nni_tensor_tuners.workloads import get_workload
 
     name, trials, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     ms.tune_tir(
-        _module(get_workload(name)),
+        _program(get_task(name)),
         target_of(find_device("cpu")),
         folder,
         max_trials_global=trials,

@@ -1,8 +1,8 @@
 """How fast the kernels get that the searches find, beside the vendor's library on the same device.
 
 Tunes each workload with each search; the best few are timed again, in turns with the library, each time in a fresh process.
-Compiling runs in parallel, one kernel at a time is timed. Every trial is recorded as it ends, and the same command goes on where
-an interrupted one stopped. `make gpu` calls it for a GPU, `make operators` for the CPU.
+Compiling runs in parallel, one kernel at a time is timed. Every trial is recorded as it ends, and the same command goes on
+where an interrupted one stopped. `make gpu` calls it for a GPU, `make operators` for the CPU.
 
 The library is cuBLAS or cuDNN on a GPU, oneDNN or MKL on a CPU, through PyTorch, where TORCH_PYTHON (default: this interpreter)
 has it; on a CPU also NumPy, for matrix multiplications by the fastest of OpenBLAS's kernels for this processor.
@@ -24,12 +24,17 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from statistics import mean, median, stdev
 
-from nni_tensor_tuners import Exhausted, SearchSpace, create_search, records
-from nni_tensor_tuners.device import find_device, usable_cores
+from metaschedule import Found
+
+from nni_tensor_tuners import Exhausted, SearchSpace, create_search
 from nni_tensor_tuners.export import PATIENT
 from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference
-from nni_tensor_tuners.schedules import SPACES, get_template
-from nni_tensor_tuners.workloads import BatchMatmul, Conv, Matmul, get_workload, to_dict
+from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks import SPACES, get_task
+from nni_tensor_tuners.tasks.conv import Conv
+from nni_tensor_tuners.tasks.device import find_device, usable_cores
+from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
+from nni_tensor_tuners.tasks.norm import Norm
 
 # Short repeats: a GPU's kernels are timed by its own clock, and there are many of them.
 LIMITS = Limits(build_seconds=60, run_seconds=60, repeats=7, repeat_seconds=0.01, timing_seconds=1.0)
@@ -48,6 +53,7 @@ CHECKED = [
     Conv(2, 4, (20,), 6, (5,), 1, 2, dilation=2),
     Conv(1, 4, (5, 6, 7), 4, (3, 2, 1), 1, 1, groups=2),
     Conv(1, 6, (6, 5), 4, (3, 3), 2, 1, transposed=True, output_padding=1),
+    Norm(48, 30, 8),
 ]
 
 
@@ -103,9 +109,9 @@ class Trials:
         return json.dumps([record["what"], record["workload"], record["config"]])
 
 
-def space_of(workload, device, space):
-    template, extended = get_template(workload, device.kind), space == "extended"
-    return SearchSpace.from_json(template.search_space(workload, extended), template.constraints(workload, device, extended))
+def space_of(task, device, space):
+    extended = space == "extended"
+    return SearchSpace.from_json(task.search_space(device.kind, extended), task.constraints(device, extended))
 
 
 def check_templates(device, trials, each):
@@ -144,7 +150,7 @@ def time_again(workload, configs, device, trials, torch_python, rounds):
     """
 
     def once(config):
-        return measure(workload, config, device, PATIENT, template="metaschedule" if "folder" in config else None)
+        return measure(Found(config["workload"]) if "folder" in config else workload, config, device, PATIENT)
 
     ours, libraries = [[] for _ in configs], {}
     for _ in range(rounds):
@@ -226,7 +232,7 @@ def record_landscape(workload, label, device, trials, count, folder):
     if not any(records.succeeded(record) for record in found):
         return None
     name = f"{label}__{_slug(device.name)}"
-    parameters = get_template(workload, device.kind).search_space(workload)
+    parameters = workload.search_space(device.kind)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*parameters, "time_ms", "std_ms", "status"])
@@ -250,7 +256,7 @@ def record_landscape(workload, label, device, trials, count, folder):
 
 
 def _plain(workload):
-    return json.loads(json.dumps(to_dict(workload)))
+    return json.loads(json.dumps(workload.to_dict()))
 
 
 def _slug(text):
@@ -285,7 +291,7 @@ def main():
     args = parser.parse_args()
     try:
         device = find_device(args.target)
-        named = {name: get_workload(name) for name in args.workloads}
+        named = {name: get_task(name) for name in args.workloads}
     except ValueError as error:
         sys.exit(f"error: {error}")
     if args.metaschedule and device.kind != "cpu":
@@ -321,7 +327,7 @@ def main():
         if label in args.metaschedule:
             folder = Path("runs/metaschedule") / label
             metaschedule(label, args.trials, folder)
-            configs["MetaSchedule"] = [{"folder": str(folder.resolve())}]
+            configs["MetaSchedule"] = [{"workload": label, "folder": str(folder.resolve())}]
             runs["MetaSchedule"] = []
         flat = [config for found in configs.values() for config in found]
         ours, libraries = time_again(workload, flat, device, trials, torch_python, args.rounds)
@@ -374,7 +380,7 @@ def main():
         folder = args.output / "landscapes"
         folder.mkdir(exist_ok=True)
         label, count = args.landscape
-        path = record_landscape(get_workload(label), label, device, trials, int(count), folder)
+        path = record_landscape(get_task(label), label, device, trials, int(count), folder)
         print(f"landscape written to {path}" if path else "landscape: nothing succeeded")
     print(f"{time.monotonic() - start:.0f} s; records in {trials.path}, results in {args.output / f'{slug}.json'}")
     sys.exit(1 if wrong else 0)

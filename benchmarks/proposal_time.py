@@ -12,10 +12,9 @@ import sys
 import time
 
 from nni_tensor_tuners import SearchSpace, create_search
-from nni_tensor_tuners.device import GENERIC, find_device
-from nni_tensor_tuners.schedules import get_template
 from nni_tensor_tuners.search import SEARCHES, Search
-from nni_tensor_tuners.workloads import get_workload
+from nni_tensor_tuners.tasks import get_task
+from nni_tensor_tuners.tasks.device import GENERIC, find_device
 
 MARKS = (100, 500, 2000)  # numbers of trials
 WINDOW = 100  # trials before a mark that count: a model that chooses batches works once per batch
@@ -46,15 +45,14 @@ def milliseconds(search):
 
 
 def main():
-    workload = get_workload("mm1")
+    task = get_task("mm1")
     print(f"{find_device('cpu').name}, Python {platform.python_version()}; ms per proposal (ask and tell), MM1")
     print(f"mean over the {WINDOW} proposals before trial")
     print("search  constraints " + "".join(f"{mark:>10}" for mark in MARKS))
     for name in sys.argv[1:] or SEARCHES:
         for kind, device in GENERIC.items():
-            template = get_template(workload, kind)
-            space = SearchSpace.from_json(template.search_space(workload), template.constraints(workload, device))
-            transfers = SEARCHES[name].transfer is not Search.transfer
+            space = SearchSpace.from_json(task.search_space(kind), task.constraints(device))
+            transfers = SEARCHES[name].load().transfer is not Search.transfer
             for with_source in (False, True) if transfers else (False,):
                 search, rng = create_search(name, space, seed=0), random.Random(1)
                 if with_source:
@@ -65,9 +63,8 @@ def main():
     start = time.perf_counter()
     space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [2**40, 6]}})
     space.sample(random.Random(0))
-    print(
-        f"a factor space of 2^40 in 6 parts ({space.size} values): built and sampled in {(time.perf_counter() - start) * 1e3:.2f} ms"
-    )
+    spent = (time.perf_counter() - start) * 1e3
+    print(f"a factor space of 2^40 in 6 parts ({space.size} values): built and sampled in {spent:.2f} ms")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Time a workload in PyTorch, in float32 without TF32: cuBLAS and cuDNN on a GPU, its CPU libraries (MKL, oneDNN) on a CPU.
 
-usage: torch_yardstick.py KIND WORKLOAD    KIND: cuda or cpu; WORKLOAD: JSON as `workloads.to_dict` writes it
-Prints JSON of the fastest way: latency_ms (median of 15 repeats of about 20 ms each) and library. Needs PyTorch and nothing else.
+usage: torch_yardstick.py KIND WORKLOAD    KIND: cuda or cpu; WORKLOAD: JSON as `Task.to_dict` writes it
+Prints JSON of the fastest way: latency_ms (median of 15 repeats of about 20 ms each) and library. Needs PyTorch and nothing
+else.
 """
 
 import json
@@ -13,7 +14,7 @@ import torch
 
 
 def ways(workload, device):
-    """Name -> a function that runs the workload once on random inputs; of convolutions, in each layout that PyTorch is fast in."""
+    """Name -> a function that runs the workload once on random inputs; convolutions in each layout that PyTorch is fast in."""
 
     def random(*shape):
         return torch.rand(shape, device=device) * 2 - 1

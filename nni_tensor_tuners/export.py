@@ -14,7 +14,10 @@ from .tasks.device import usable_cores
 PATIENT = Limits(build_seconds=600, run_seconds=600)
 
 USAGE = """\
-\"\"\"Run the exported kernel with TVM's runtime alone, on random data; compare it with NumPy where this package is installed.\"\"\"
+\"\"\"Run the exported kernel with TVM's runtime alone, on random data.
+
+Where nni_tensor_tuners is installed, its answer is compared with NumPy's.
+\"\"\"
 
 import json
 import os
@@ -82,8 +85,8 @@ def time_again(candidates, rounds, progress=lambda text: None):
     """
     if not candidates:
         raise ValueError(
-            "export: no trial of ours succeeded in this experiment, on this machine; of trials on other machines the whole records "
-            "are in nni-experiments there"
+            "export: no trial of ours succeeded in this experiment, on this machine; of trials on other machines the whole "
+            "records are in nni-experiments there"
         )
     task = from_dict(candidates[0]["workload"])
     device = find_again(candidates[0]["device"])

@@ -2,8 +2,8 @@
 
 The threads of a block are fibers, each of which runs until the next barrier. They take turns once in ascending and once in
 descending order, so that a missing barrier shows as a wrong result every time, not once in a while. What a GPU would refuse or
-might get away with traps: an index beyond an array, a misaligned vector, memory outside the buffers, a barrier that some threads
-do not reach. Shuffles within a warp are for all threads of a block alike, which TVM's reductions over threads are.
+might get away with traps: an index beyond an array, a misaligned vector, memory outside the buffers, a barrier that some
+threads do not reach. Shuffles within a warp are for all threads of a block alike, which TVM's reductions over threads are.
 """
 
 import re
@@ -49,7 +49,9 @@ static float shuffle(float value, int from, int width) {
     __syncthreads();
     return received;
 }
-static float __shfl_down_sync(unsigned, float value, int delta, int width) { return shuffle(value, current % 32 + delta, width); }
+static float __shfl_down_sync(unsigned, float value, int delta, int width) {
+    return shuffle(value, current % 32 + delta, width);
+}
 static float __shfl_sync(unsigned, float value, int lane, int width) {
     return shuffle(value, current % 32 / width * width + lane % width, width);
 }

@@ -101,7 +101,8 @@ def test_each_named_workload_runs_a_real_trial(name):
     workload = WORKLOADS[name]
     space = SearchSpace.from_json(workload.search_space("cpu"), workload.constraints(find_device("cpu")))
     config = space.sample(random.Random(0))
-    command = [sys.executable, "-m", "nni_tensor_tuners.trial", name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
+    arguments = [name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
+    command = [sys.executable, "-m", "nni_tensor_tuners.trial", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert json.loads(ended.stdout)["tflops"] > 0

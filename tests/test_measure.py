@@ -327,12 +327,11 @@ def test_the_shared_folder_is_ours_or_not_believed(tmp_path, monkeypatch):
         DeviceLock(CPU)
     folder.rmdir()
     (tmp_path / "elsewhere").mkdir()
-    for make in (lambda: folder.symlink_to(tmp_path / "elsewhere"), folder.touch, lambda: folder.symlink_to(tmp_path / "nothing")):
-        make()
+    for destination in ("elsewhere", "nothing", None):
+        folder.symlink_to(tmp_path / destination) if destination else folder.touch()
         with pytest.raises(OSError, match=rf"^{folder}: expected a folder of ours, and it is none"):
             lock.shared_folder()
         folder.unlink()
-    folder.mkdir()
     monkeypatch.setattr(lock.os, "getuid", lambda: 4711)
     (tmp_path / "tensor-tuners-4711").mkdir()
     with pytest.raises(OSError, match="tensor-tuners-4711: expected a folder of ours, and it belongs to user"):

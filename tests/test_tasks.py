@@ -13,6 +13,7 @@ import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nni_tensor_tuners.tasks import device as devices
 from nni_tensor_tuners.tasks import OPERATORS, WORKLOADS, Task, from_dict, get_task
 from nni_tensor_tuners.tasks.arguments import add_shape, named_task, task_of
 from nni_tensor_tuners.tasks.conv import Conv
@@ -232,7 +233,8 @@ def test_an_id_tells_tasks_apart_and_is_the_same_everywhere():
 
 def test_naming_a_task_loads_neither_tvm_nor_numpy():
     """Trials import this while another one times."""
-    code = "import nni_tensor_tuners.tasks.arguments, nni_tensor_tuners.tasks.device, sys; print({'tvm', 'numpy'} & {*sys.modules})"
+    modules = "nni_tensor_tuners.tasks.arguments, nni_tensor_tuners.tasks.device"
+    code = f"import {modules}, sys; print({{'tvm', 'numpy'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
@@ -309,9 +311,38 @@ def test_a_task_s_trials_have_arguments_that_name_it(arguments, trial, label):
 def test_cuda_limits_follow_the_compute_capability():
     assert limits_of("sm_30") == {"registers": 63, "shared_bytes_optin": 49152, "grid_x": 2**31 - 1}
     assert limits_of("sm_35") == limits_of("sm_61") == {**limits_of("sm_30"), "registers": 255}
-    kib = {arch: limits_of(f"sm_{arch}")["shared_bytes_optin"] // 1024 for arch in ("70", "75", "80", "86", "90a", "100", "120")}
-    assert kib == {"70": 96, "75": 64, "80": 163, "86": 99, "90a": 227, "100": 227, "120": 99}
+    for arch, kib in {"70": 96, "75": 64, "80": 163, "86": 99, "90a": 227, "100": 227, "120": 99}.items():
+        assert limits_of(f"sm_{arch}")["shared_bytes_optin"] == kib * 1024
     assert limits_of("sm_20")["grid_x"] == 65535
+    assert GENERIC["cuda"] == replace(GENERIC["cuda"], **limits_of("sm_35"))
     old = {"kind": "cuda", "name": "what earlier versions wrote", "identity": "x", "arch": "sm_90"}
     generic = GENERIC["cuda"]
     assert replace(Device(**old), name=generic.name, identity="cuda", arch=generic.arch) == generic
+
+
+class Driver:
+    """libcuda of a machine with one GPU, as far as it is asked; ``said`` has what it says of an attribute."""
+
+    def __init__(self, **said):
+        self.said = {1: 1024, 8: 49152, 97: 166912, 5: 2**31 - 1, 6: 65535, 75: 9, 76: 0}
+        self.said.update({int(attribute[1:]): value for attribute, value in said.items()})
+
+    def cuInit(self, flags):
+        return 0
+
+    cuDeviceGet = cuDeviceGetName = cuDeviceGetUuid = lambda self, *_: 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):
+        value._obj.value = self.said[attribute] or 0
+        return 0 if self.said[attribute] is not None else 1
+
+
+def test_a_gpu_s_limits_are_what_its_driver_says(monkeypatch):
+    """A part of a card (MIG, or a driver that keeps some for itself) may have less than its compute capability."""
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: Driver())
+    found = devices.find_device("cuda")
+    assert (found.arch, found.shared_bytes_optin, found.registers, found.threads) == ("sm_90", 166912, 255, 1024)
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: Driver(_97=None))  # one too old to know of it
+    assert devices.find_device("cuda").shared_bytes_optin == 232448
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: Driver(_75=None))
+    assert devices.find_device("auto").kind == "cpu"

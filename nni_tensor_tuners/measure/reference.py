@@ -60,7 +60,7 @@ def _keep(expected, path, kept_bytes):
 
 
 def _make_room(folder, most):
-    """Delete the oldest answers, and parts of them that a killed process left, until the rest take no more bytes than so many."""
+    """Delete the oldest answers, and parts of them that a killed process left, until no more bytes than so many are left."""
     found = []
     for path in folder.glob("reference-*"):
         with contextlib.suppress(FileNotFoundError):  # another process has deleted it

@@ -176,8 +176,8 @@ def connect(server, seconds):
 def compile_cuda_here():
     """Have nvcc compile kernels on this machine also when it has no CUDA driver.
 
-    TVM would then send source, for the server to compile while it holds the device. So the binary goes along with the source, in a
-    comment that `tensor-tuners serve` finds, and any other server takes for one.
+    TVM would then send source, for the server to compile while it holds the device. So the binary goes along with the source,
+    in a comment that `tensor-tuners serve` finds, and any other server takes for one.
     """
     import tvm_ffi
     from tvm.support import nvcc

@@ -84,8 +84,8 @@ def task_of(args, operators=tuple(OPERATORS)):
     Parameters
     ----------
     args
-        With ``workload``: a named workload, an operator, or None for what the shape says, if ``operators`` are all of one class;
-        and what `add_shape` parsed.
+        With ``workload``: a named workload, an operator, or None for what the shape says, if ``operators`` are all of one
+        class; and what `add_shape` parsed.
     operators
         Names of those allowed.
 
@@ -169,5 +169,6 @@ def _runs(names):
 
 
 WORKLOAD_HELP = (
-    f"a named workload ({_runs(WORKLOADS)}), its fields changed by arguments; or an operator ({', '.join(OPERATORS)}) with its shape"
+    f"a named workload ({_runs(WORKLOADS)}), its fields changed by arguments; "
+    f"or an operator ({', '.join(OPERATORS)}) with its shape"
 )

@@ -22,7 +22,7 @@ EXTENDED = {
 
 
 def most_shared(device):
-    """Bytes of shared memory that two tiles may have on a device; memory allocated at the launch starts them at an alignment."""
+    """Bytes of shared memory that two tiles may have on a device; in memory allocated at the launch the second is aligned."""
     return max(device.shared_bytes, device.shared_bytes_optin - ALIGNMENT)
 
 
@@ -72,7 +72,8 @@ def unroll(sch, scope, root, parts, steps, explicit=1):
     root
         The kernel's outermost loop, which stands for all.
     parts
-        (block, depth) of what lies inside the loops that move the tiles: in each of these blocks the loop at that depth, if any.
+        (block, depth) of what lies inside the loops that move the tiles: of each of these blocks the loop at that depth, if
+        any, stands for it.
     """
     loops = [root]
     if scope == "shared.dyn":

@@ -73,8 +73,9 @@ def shared_bytes(program):
 def check_limits(module, device, target):
     """Raise ValueError if a scheduled module's kernel breaks a limit of a device, naming all that it breaks.
 
-    `verify_gpu_code` says only yes or no, so each limit is asked about on its own once the answer is no. Shared memory is counted
-    here as well, because a kernel may have more of it if it is allocated dynamically; registers are left to a template's constraints.
+    `verify_gpu_code` says only yes or no, so each limit is asked about on its own once the answer is no. Shared memory is
+    counted here as well, because a kernel may have more of it if it is allocated dynamically; registers are left to a
+    template's constraints.
     """
     program = lowered(module, target)
     static, at_launch = shared_bytes(program)

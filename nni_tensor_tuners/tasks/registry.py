@@ -1,4 +1,4 @@
-"""The table of operators: a folder each, whose ``__init__`` has ``OPERATORS`` (name -> class) and ``WORKLOADS`` (name -> task)."""
+"""The table of operators: a folder each, which has ``OPERATORS`` (name -> class) and ``WORKLOADS`` (name -> task)."""
 
 from importlib import import_module
 

@@ -10,8 +10,8 @@ class Task(ABC):
     """An operator, or any other tensor program, at a fixed shape.
 
     Subclasses are frozen dataclasses of plain fields: they compare by value, and `to_dict` is all there is to write down. Their
-    modules import TVM and NumPy inside functions only, so that naming a task costs nothing: a trial that starts must not disturb
-    one that times.
+    modules import TVM and NumPy inside functions only, so that naming a task costs nothing: a trial that starts must not
+    disturb one that times.
 
     Attributes
     ----------

@@ -1,13 +1,14 @@
-"""A CPU convolution of any kind, as a matrix multiplication whose second operand is packed on the way, over the CUDA one's parameters.
+"""A CPU convolution of any kind, as a matrix multiplication whose second operand is packed on the way.
 
 Rows are output channels, columns output positions, and what is summed over input channels and kernel positions.
 
-- ``tile_f`` of a group's output channels and ``tile_y``, ``tile_x`` (``tile_z``) of the output's extents, 4 factors each: blocks
-  that run in parallel, together with images and groups; tiles whose sums stay in cache; register tiles; and in a register tile
-  that many channels by that many positions, the positions vectorised together, whatever their shape;
+- ``tile_f`` of a group's output channels and ``tile_y``, ``tile_x`` (``tile_z``) of the output's extents, 4 factors each:
+  blocks that run in parallel, together with images and groups; tiles whose sums stay in cache; register tiles; and in a
+  register tile that many channels by that many positions, the positions vectorised together, whatever their shape;
 - ``tile_g`` of the groups, 2 factors, where there are several: blocks, and groups that one block does in turn;
-- ``tile_rc`` of a group's input channels and ``tile_ry``, ``tile_rx`` (``tile_rz``) of the kernel's extents, 2 factors each: panels
-  of data, each packed so that a register tile's positions lie side by side, then used by all the channels of the tile; and steps;
+- ``tile_rc`` of a group's input channels and ``tile_ry``, ``tile_rx`` (``tile_rz``) of the kernel's extents, 2 factors each:
+  panels of data, each packed so that a register tile's positions lie side by side, then used by all the channels of the tile;
+  and steps;
 - ``auto_unroll_max_step``: with ``unroll_explicit`` 1, loops outside the register tiles are unrolled while their bodies stay
   below so many statements; with 0 that is left to LLVM.
 """
@@ -135,7 +136,7 @@ def _packs(task):
 
 
 def _vectors(task, rows, width):
-    """Vectors that a register tile of so many rows of positions takes, for one channel (a lower bound, where rows are padded)."""
+    """Vectors that a register tile of so many rows of positions takes, for one channel; where rows are padded, at least."""
     return -(-rows * width // LANES) if _packs(task) else rows * -(-width // LANES)
 
 
@@ -163,9 +164,10 @@ def _pads(task, tile):
 
 
 def _program(task, tile):
-    """An s_tir.Schedule of the convolution with its positions cut into tiles: stages "pad" and "packed", where there is need, "tiles", and "Z".
+    """An s_tir.Schedule of the convolution with its positions cut into tiles.
 
-    Its results are those of the task's own `prim_func`; where tiles are padded, the positions between are computed and left.
+    Its stages are "pad" and "packed", where there is need, "tiles", and "Z". Its results are those of the task's own
+    `prim_func`; where tiles are padded, the positions between are computed and left.
     """
     from tvm import s_tir, te
 

@@ -4,11 +4,11 @@ The configuration, for two dimensions; one has no ``y``, three have ``z`` before
 
 - ``tile_f``, ``tile_y``, ``tile_x``: the output channels of a group and the output's extents as (blocks, virtual threads,
   threads, elements of a thread);
-- ``tile_rc``, ``tile_ry``, ``tile_rx``: the input channels of a group and the kernel's extents as (steps, each of which copies a
-  tile of X and of W to shared memory; extent of that tile);
+- ``tile_rc``, ``tile_ry``, ``tile_rx``: the input channels of a group and the kernel's extents as (steps, each of which copies
+  a tile of X and of W to shared memory; extent of that tile);
 - ``tile_g``, grouped convolutions only: the groups as (blocks, threads);
-- ``auto_unroll_max_step``, ``unroll_explicit``: loops are unrolled, by TVM or by the compiler of CUDA, as long as the body stays
-  below so many statements.
+- ``auto_unroll_max_step``, ``unroll_explicit``: loops are unrolled, by TVM or by the compiler of CUDA, as long as the body
+  stays below so many statements.
 
 The extended space adds ``vector`` (where the extents let some configuration use it), ``pad`` and ``stages`` (see `cuda`).
 """
@@ -17,7 +17,19 @@ from itertools import product
 from math import prod
 
 from ...space.constraints import Constraint
-from ..cuda import EXTENDED, VTHREADS, WARP, bind, bind_unit_loop, fetch_together, most_shared, pad_rows, pipeline, shared_scope, unroll
+from ..cuda import (
+    EXTENDED,
+    VTHREADS,
+    WARP,
+    bind,
+    bind_unit_loop,
+    fetch_together,
+    most_shared,
+    pad_rows,
+    pipeline,
+    shared_scope,
+    unroll,
+)
 from ..device import GENERIC
 from ..extents import divisors
 
@@ -135,8 +147,8 @@ def _fewest_threads(task, device):
 def _filter_row(task):
     """The reduced axis along which W's elements lie next to each other, as (name, extent): ("rx", 3) say.
 
-    It is the last one of more than one element. Several axes that are next to each other would do as well, but then TVM does not
-    see that the indices of a vector are.
+    It is the last one of more than one element. Several axes that are next to each other would do as well, but then TVM does
+    not see that the indices of a vector are.
     """
     axes = [(f"r{axis}", extent) for axis, extent in zip(task.axes, task.kernel)]
     if not task.transposed:

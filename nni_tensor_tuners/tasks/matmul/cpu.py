@@ -5,7 +5,7 @@
 - ``B`` = (b1, b2) of b, for a batch: b1 x n1 x m1 blocks run in parallel, each with b2 matrices in turn;
 - ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
 
-A panel of Y is packed first where it would not stay in cache as it lies, and is used often enough to pay for the copy (`packs`).
+A panel of Y is packed first where it would not stay in cache as it lies and is used often enough to pay for it (`packs`).
 """
 
 from math import gcd
@@ -13,8 +13,8 @@ from math import gcd
 from ..cpu import ACCUMULATORS, UNROLL_STEPS
 from ..extents import divisors
 
-# Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows a
-# panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
+# Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows
+# a panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
 CACHE_WAY = 4096
 ROWS_SHARING_LINES = 16
 ROWS_USING_A_COPY = 16
@@ -100,8 +100,8 @@ def schedule(task, config, device=None):
 def packs(task, config):
     """Whether a panel of Y is copied to a buffer of its own, where it lies in the order that register tiles read it.
 
-    A transposed one always is: its columns lie apart. Another is where it has too many rows at a distance that puts them into the
-    same lines of the cache, so that they throw each other out, and enough rows of X pass over it.
+    A transposed one always is: its columns lie apart. Another is where it has too many rows at a distance that puts them into
+    the same lines of the cache, so that they throw each other out, and enough rows of X pass over it.
     """
     if task.layout[1] == "T":
         return True

@@ -2,7 +2,8 @@
 
 The configuration is three factorisations, four for a batch:
 
-- ``B`` = (b1, b2) of b, batches only: b1 x as many thread blocks, each thread of which computes its part of b2 matrices in turn;
+- ``B`` = (b1, b2) of b, batches only: b1 x as many thread blocks, each thread of which computes its part of b2 matrices in
+  turn;
 - ``X`` = (n1, n2, n3, n4) of n and ``Y`` = (m1, m2, m3, m4) of m: n1 x m1 thread blocks, of n3 x m3 threads, each computing
   n2 x m2 basic tiles (virtual threads) of n4 x m4 elements;
 - ``K`` = (k1, k2, k3) of k: stages of data from global memory to shared memory to registers.

@@ -1,8 +1,8 @@
 """The norms of matrices on CUDA: each matrix is summed by threads of one block, first each for itself, then across them.
 
 - ``B`` = (blocks, matrices of a block, each with threads of its own);
-- ``K`` = (steps, loads of a step, threads, elements that one load copies), from the slowest part of a matrix's elements in memory
-  to the fastest, so that neighbouring threads read neighbouring elements.
+- ``K`` = (steps, loads of a step, threads, elements that one load copies), from the slowest part of a matrix's elements in
+  memory to the fastest, so that neighbouring threads read neighbouring elements.
 
 Threads that fill warps or divide one add up their sums by shuffles; others leave them in shared memory, where each adds up all.
 """
@@ -21,8 +21,8 @@ def extras(task):
 
 
 def constraints(task, device, extended=False):
-    """What a device can run: threads in a block (and a warp of them at least, where the task's divisors allow one), vectors that
-    lie in one row, loads that the registers of a thread hold, and blocks of a grid."""
+    """What a device can run: threads in a block (and a warp of them at least, where the task's divisors allow one), vectors
+    that lie in one row, loads that the registers of a thread hold, and blocks of a grid."""
     threads = [b * k for b in divisors(task.b) for k in divisors(task.size) if b * k <= device.threads]
     return [
         f"{min(WARP, max(threads))} <= B[1] * K[2] <= {device.threads}",

@@ -39,8 +39,8 @@ class Norm(TemplateTask):
 
     @property
     def tolerance(self):
-        """The rounding of so many additions grows as their root, and so must what is let pass. Of up to some 10,000 elements one
-        that is left out is found, of 65,536 (256 x 256) four are."""
+        """The rounding of so many additions grows as their root, and so must what is let pass. Of up to some 10,000 elements
+        one that is left out is found; of 65,536 (256 x 256) four are."""
         return min(1e-4, max(1e-6, 1e-7 * sqrt(self.size)))
 
     @property
