@@ -17,8 +17,6 @@ import numpy as np
 MAX_LEVELS = 128
 # Correlations below this are rounding errors, and their logs are wanted.
 SMALLEST = 1e-12
-# Share of the variance that is a sum over the axes; the rest is their product.
-APART = 0.6
 KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
@@ -72,8 +70,8 @@ class WalkKernel:
         Their number of columns.
     """
 
-    def __init__(self, space, kernel="mixed", divisibility=True, apart=APART):
-        self.kernel, self.apart = kernel, apart
+    def __init__(self, space, kernel="mixed", divisibility=True):
+        self.kernel = kernel
         self._groups = [  # (parameter's number, its axes, vertex -> levels as far as known)
             (number, parameter.axes(divisibility), {}) for number, parameter in enumerate(space.parameters) if parameter.size > 1
         ]
@@ -98,9 +96,9 @@ class WalkKernel:
             logs[block, block] = np.log(means[block, block])
         return logs, means / max(1, len(self.axes))
 
-    def parts(self, a, b, logs, means):
+    def parts(self, a, b, logs, means, apart):
         """The two terms of k between rows a and b, of shape (len(a), len(b)) each, given `tables`."""
-        return (1 - self.apart) * np.exp((a @ logs) @ b.T), self.apart * ((a @ means) @ b.T)
+        return np.exp((a @ logs) @ b.T) * a.dtype.type(1 - apart), ((a @ means) @ b.T) * a.dtype.type(apart)
 
     def _of(self, point, number, axes, known):
         vertex = point[number]
