@@ -57,8 +57,14 @@ def _path(size):
 class WalkKernel:
     """k = (1 - apart) product of the axes' correlations + apart their mean, for rows of zeros and ones.
 
-    A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast. The
-    arguments are those of `WalkGP`.
+    A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast.
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    kernel, divisibility
+        As for `WalkGP`.
 
     Attributes
     ----------
