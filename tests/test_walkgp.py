@@ -1,4 +1,4 @@
-"""WalkGP: the kernel, the process, transfer, the acquisition and its optimiser, batches, failures, numbers that admit no model."""
+"""WalkGP: the kernel, the process, transfer, the acquisition, its maximum, batches, failures, numbers that admit no model."""
 
 import math
 import random

@@ -9,8 +9,8 @@ from scipy.special import expit
 
 from .covariance import WalkKernel
 
-# Normal priors (mean, standard deviation) of the log lengths, of the log odds of the share of the variance that is a sum over the
-# axes, and of the log noise, the noise as a share of the amplitude.
+# Normal priors (mean, standard deviation) of the log lengths, of the log odds of the share of k that is a sum over the axes,
+# and of the log noise, the noise as a share of the amplitude.
 LENGTH_PRIOR, APART_PRIOR, NOISE_PRIOR = (0.0, 0.5), (0.0, 1.0), (-4.0, 1.0)
 MIN_NOISE = 1e-5
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
@@ -24,26 +24,28 @@ JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 class GaussianProcess:
     """z ~ N(U w, a (k + U U' + noise I)), U the columns ``trend`` of the rows; k a `WalkKernel`.
 
-    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2) b'
-    (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises the
-    marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta, and the
-    inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
+    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2)
+    b' (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises
+    the marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta,
+    and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
     """
 
     def __init__(self, kernel, trend=slice(0, 0), weights=()):
         self.kernel, self._trend, self._weights = kernel, trend, np.array(weights, dtype=float)
-        self.prior = tuple(map(np.array, zip(*[LENGTH_PRIOR] * len(kernel.axes), APART_PRIOR, NOISE_PRIOR)))  # means, deviations
+        priors = [*[LENGTH_PRIOR] * len(kernel.axes), APART_PRIOR, NOISE_PRIOR]
+        self.prior = tuple(map(np.array, zip(*priors)))  # means, deviations
         self.theta = self.prior[0].copy()
         self._fit_at, self._factor = 2, None
 
     def posterior(self, rows, scores, running):
-        """The `Posterior` given scores (n,) of rows, and rows whose trials still run; LinAlgError where the numbers admit none."""
+        """The `Posterior` given scores (n,) of rows, and rows of running trials; LinAlgError where the numbers admit none."""
         if len(rows) >= self._fit_at:
             self.theta, self._factor = self.fitted(rows, scores), None
             self._fit_at = max(len(rows) + 1, int(len(rows) * REFIT))
         if self._factor is None or not np.array_equal(self._factor.rows, rows[: len(self._factor.rows)]):
-            tables, apart, noise = self.kernel.tables(self.theta[:-2]), expit(self.theta[-2]), np.exp(self.theta[-1]) + MIN_NOISE
-            self._factor = Factor(Covariance(self.kernel, *tables, apart, self._trend, noise), rows[:0], np.zeros((0, 0)))
+            tables, noise = self.kernel.tables(self.theta[:-2]), np.exp(self.theta[-1]) + MIN_NOISE
+            covariance = Covariance(self.kernel, *tables, expit(self.theta[-2]), self._trend, noise)
+            self._factor = Factor(covariance, rows[:0], np.zeros((0, 0)))
         self._factor = self._factor.extended(rows[len(self._factor.rows) :])
         return Posterior(self._factor, scores - rows[:, self._trend] @ self._weights, self._weights, running)
 
@@ -92,7 +94,8 @@ class Covariance:
 
     def __call__(self, a, b, dtype=float):
         a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
-        product, mean = self.kernel.parts(a[:, :width], b[:, :width], self.logs.astype(dtype), self.means.astype(dtype), self.apart)
+        tables = self.logs.astype(dtype), self.means.astype(dtype)
+        product, mean = self.kernel.parts(a[:, :width], b[:, :width], *tables, self.apart)
         return product + mean + a[:, self.trend] @ b[:, self.trend].T
 
     def diagonal(self, rows):
@@ -154,7 +157,8 @@ class Posterior:
     def reductions(self, rows):
         """By how much the variances of all rows together would fall if the score of one were known, (m,).
 
-        What is largest stands for the most others (Cohn, Ghahramani and Jordan 1996, "Active learning with statistical models").
+        What is largest stands for the most others (Cohn, Ghahramani and Jordan 1996, "Active learning with statistical
+        models").
         """
         across = self._factor.inverse @ self._covariance(self._factor.rows, rows)
         left = self._covariance(rows, rows) - across.T @ across

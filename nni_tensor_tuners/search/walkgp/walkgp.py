@@ -26,9 +26,9 @@ class WalkGP(Search):
 
         acquisition(x) = log EI(x) + failure_weight * log P(x succeeds)
 
-    is maximised over random configurations, offspring of the best ones, and along the space's edges. What was measured elsewhere
-    (`transfer`) is part of both processes. docs/walkgp.md has the equations. When trials cost less than some milliseconds, or
-    thousands of them are to be made, OpEvo is the better choice.
+    is maximised over random configurations, offspring of the best ones, and along the space's edges. What was measured
+    elsewhere (`transfer`) is part of both processes. docs/walkgp.md has the equations. When trials cost less than some
+    milliseconds, or thousands of them are to be made, OpEvo is the better choice.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class WalkGP(Search):
         return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
 
     def _outcomes(self):
-        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or it does not count."""
+        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or nobody asks."""
         outcomes = np.array([value is not None for value in self.results.values()], dtype=bool)
         if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
             return None
