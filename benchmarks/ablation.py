@@ -38,14 +38,14 @@ class Product(WalkGP):
 
     def __init__(self, space, seed=0):
         super().__init__(space, seed)
-        self._kernel = WalkKernel(space, apart=0.0)
-        self._set_up()
+        for process in (self._performance, self._success):
+            process.theta[-2] = process.prior[0][-2] = -20.0  # log odds of its share
 
 
 class RandomStart(WalkGP):
     """The first trials are random."""
 
-    def _most_telling(self, posterior):
+    def _most_telling(self):
         return None
 
 

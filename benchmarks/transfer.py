@@ -1,9 +1,10 @@
 """What WalkGP gains from another device's records, and what records that mislead cost it.
 
-For every ordered pair of recordings of one kernel: a source is what WalkGP with the same seed measured there, or all that is recorded
-there; a reversed one has its order turned round. Printed: the fraction of the optimum with the source, and how far that is ahead of
-from scratch, with the standard error of the paired seeds; the pairs and trials where it is behind by more than noise (one-sided
-paired t-test, Holm's correction for all pairs and trials, 5 %); and the means over the pairs, with reversed sources, too.
+For every ordered pair of recordings of one kernel: a source is what WalkGP with the same seed measured there, or all that is
+recorded there; a reversed one has its order turned round. Printed: the fraction of the optimum with the source, and how far
+that is ahead of from scratch, with the standard error of the paired seeds; the means over the pairs, with reversed sources,
+too; and at how many pairs and trials it is behind by more than noise (one-sided paired t-test, Holm's correction for all of
+them, 5 %).
 """
 
 import argparse
@@ -64,7 +65,8 @@ def curves(folder, seeds, trials, trials_there, pairs):
             history = scratch[source, seed].result()[:trials_there] if trials_there else whole(folder, source)
             jobs[source, target, SCRATCH, seed] = scratch[target, seed]
             for label in (SOURCE, REVERSED):
-                jobs[source, target, label, seed] = pool.submit(search, folder, target, seed, trials, history, label == REVERSED)
+                given = (folder, target, seed, trials, history, label == REVERSED)
+                jobs[source, target, label, seed] = pool.submit(search, *given)
         for source, target in pairs:
             runs = {label: [jobs[source, target, label, seed].result() for seed in seeds] for label in LABELS}
             yield source, target, {label: np.array([best_so_far(run[:trials]) for run in each]) for label, each in runs.items()}
@@ -76,7 +78,7 @@ def best_so_far(measured):
 
 
 def holm(p):
-    """p-values, adjusted for their number (Holm 1979): the family has an error of at most LEVEL where those below it are rejected."""
+    """p-values adjusted for their number (Holm 1979): with those below LEVEL rejected, LEVEL is the error of them together."""
     order = np.argsort(p)
     adjusted = np.empty(len(p))
     adjusted[order] = np.minimum(1, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))

@@ -65,7 +65,7 @@ class Discrete(Parameter):
         return vertex
 
     def axes(self, divisibility=True):
-        """The path of the numbers, and that of the powers of two that divide them: 96 threads are near 112, and otherwise near 32."""
+        """The path of the numbers, and that of the powers of two that divide them: 96 is near 112, and also near 32."""
         axes = [Axis(self.size, self._rank.__getitem__, smooth=True)]
         powers = _powers_of_two(self.numbers) if divisibility else {}
         if powers:

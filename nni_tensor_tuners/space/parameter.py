@@ -14,7 +14,7 @@ MAX_EXACT_VERTICES = 5000
 
 
 class Axis(NamedTuple):
-    """A small graph along which a parameter is seen by a kernel: a path, or where it is complete every level beside every other.
+    """A small graph along which a kernel sees a parameter: a path, or, where complete, every level beside every other.
 
     Attributes
     ----------

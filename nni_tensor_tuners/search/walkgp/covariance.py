@@ -1,9 +1,9 @@
 """How alike two configurations are by q-random walks on the graphs of their parameters.
 
-Every parameter names the small graphs along which it is seen (`Parameter.axes`). On a graph with Laplacian L and largest degree d
-a walker moves with transition matrix P = I - L / d: along a random edge, staying where it is if it would leave the border. It
-stops before each step with probability 1 - q (OpEvo section 4.3), which makes S = (1 - q) (I - q P)^-1 the distribution of where
-it ends (OpEvo appendix A), symmetric and positive definite; scaled to unit diagonal it is the axis's correlation.
+Every parameter names the small graphs along which it is seen (`Parameter.axes`). On a graph with Laplacian L and largest degree
+d a walker moves with transition matrix P = I - L / d: along a random edge, staying where it is if it would leave the border. It
+stops before each step with probability 1 - q (OpEvo section 4.3), which makes S = (1 - q) (I - q P)^-1 the distribution of
+where it ends (OpEvo appendix A), symmetric and positive definite; scaled to unit diagonal it is the axis's correlation.
 
 Along a path S falls about as exp(-distance / length), which is right for tile extents, where performance jumps from one to the
 next. Over a list of numbers it changes more smoothly, and S is averaged with a squared exponential of the same length.
@@ -17,8 +17,6 @@ import numpy as np
 MAX_LEVELS = 128
 # Correlations below this are rounding errors, and their logs are wanted.
 SMALLEST = 1e-12
-# Share of the variance that is a sum over the axes; the rest is their product.
-APART = 0.6
 KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
@@ -28,11 +26,11 @@ def correlation(size, length, kernel="mixed", complete=False, smooth=False):
     Parameters
     ----------
     length
-        Log of the correlation length as a fraction of the path; on a path q / (1 - q) is the square of the length in edges. On a
-        complete graph, log odds of the correlation of two different levels.
+        Log of the correlation length as a fraction of the path; on a path q / (1 - q) is the square of the length in edges. On
+        a complete graph, log odds of the correlation of two different levels.
     kernel
-        "mixed" (the mean of "walk" and "rbf" on smooth axes, "walk" on others), "walk", "rbf" (squared exponential of the levels'
-        numbers) or "hamming" (of two levels it matters only whether they are the same).
+        "mixed" (the mean of "walk" and "rbf" on smooth axes, "walk" on others), "walk", "rbf" (squared exponential of the
+        levels' numbers) or "hamming" (of two levels it matters only whether they are the same).
     """
     if kernel == "mixed" and smooth:
         return (correlation(size, length, "walk", complete) + correlation(size, length, "rbf", complete)) / 2
@@ -43,7 +41,8 @@ def correlation(size, length, kernel="mixed", complete=False, smooth=False):
     if kernel == "rbf":
         return np.maximum(np.exp(-0.5 * ((number[:, None] - number) / edges) ** 2), SMALLEST)
     basis, eigenvalues = _path(size)
-    stops = (basis / (1 + edges**2 * eigenvalues / 2)) @ basis.T  # (1 - q) / (1 - q (1 - eigenvalue / 2)), q / (1 - q) = edges^2
+    # The eigenvalues of S are (1 - q) / (1 - q (1 - eigenvalue / 2)), with q / (1 - q) = edges^2.
+    stops = (basis / (1 + edges**2 * eigenvalues / 2)) @ basis.T
     scale = np.sqrt(np.diag(stops))
     return np.maximum(stops / np.outer(scale, scale), SMALLEST)
 
@@ -59,8 +58,14 @@ def _path(size):
 class WalkKernel:
     """k = (1 - apart) product of the axes' correlations + apart their mean, for rows of zeros and ones.
 
-    A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast. The
-    arguments are those of `WalkGP`.
+    A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast.
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    kernel, divisibility
+        As for `WalkGP`.
 
     Attributes
     ----------
@@ -72,10 +77,12 @@ class WalkKernel:
         Their number of columns.
     """
 
-    def __init__(self, space, kernel="mixed", divisibility=True, apart=APART):
-        self.kernel, self.apart = kernel, apart
+    def __init__(self, space, kernel="mixed", divisibility=True):
+        self.kernel = kernel
         self._groups = [  # (parameter's number, its axes, vertex -> levels as far as known)
-            (number, parameter.axes(divisibility), {}) for number, parameter in enumerate(space.parameters) if parameter.size > 1
+            (number, parameter.axes(divisibility), {})
+            for number, parameter in enumerate(space.parameters)
+            if parameter.size > 1
         ]
         self.axes = [axis for _, axes, _ in self._groups for axis in axes]
         starts = np.concatenate([[0], np.cumsum([_levels(axis) for axis in self.axes])]).astype(int)
@@ -91,16 +98,16 @@ class WalkKernel:
         return rows
 
     def tables(self, lengths):
-        """Two matrices of shape (width, width), zero but for a block for each axis: logs of its correlations, and these / axes."""
+        """Two block-diagonal matrices of shape (width, width): logs of the axes' correlations, and these / number of axes."""
         logs, means = np.zeros((2, self.width, self.width))
         for axis, length, block in zip(self.axes, lengths, self.blocks):
             means[block, block] = correlation(_levels(axis), length, self.kernel, axis.complete, axis.smooth)
             logs[block, block] = np.log(means[block, block])
         return logs, means / max(1, len(self.axes))
 
-    def parts(self, a, b, logs, means):
+    def parts(self, a, b, logs, means, apart):
         """The two terms of k between rows a and b, of shape (len(a), len(b)) each, given `tables`."""
-        return (1 - self.apart) * np.exp((a @ logs) @ b.T), self.apart * ((a @ means) @ b.T)
+        return np.exp((a @ logs) @ b.T) * a.dtype.type(1 - apart), ((a @ means) @ b.T) * a.dtype.type(apart)
 
     def _of(self, point, number, axes, known):
         vertex = point[number]

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from .covariance import WalkKernel
 
-# Normal priors (mean, standard deviation) of the log lengths and of the log noise, the noise as a share of the amplitude.
-LENGTH_PRIOR, NOISE_PRIOR = (0.0, 0.4), (-4.0, 1.0)
+# Normal priors (mean, standard deviation) of the log lengths, of the log odds of the share of k that is a sum over the axes,
+# and of the log noise, the noise as a share of the amplitude.
+LENGTH_PRIOR, APART_PRIOR, NOISE_PRIOR = (0.0, 0.5), (0.0, 1.0), (-4.0, 1.0)
 MIN_NOISE = 1e-5
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
 SHAPE, RATE = 1.0, 1.0
@@ -22,43 +24,45 @@ JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 class GaussianProcess:
     """z ~ N(U w, a (k + U U' + noise I)), U the columns ``trend`` of the rows; k a `WalkKernel`.
 
-    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2) b'
-    (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises the
-    marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta, and the
-    inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
+    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2)
+    b' (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises
+    the marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta,
+    and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
     """
 
     def __init__(self, kernel, trend=slice(0, 0), weights=()):
         self.kernel, self._trend, self._weights = kernel, trend, np.array(weights, dtype=float)
-        self._prior = tuple(map(np.array, zip(*[LENGTH_PRIOR] * len(kernel.axes), NOISE_PRIOR)))  # means, deviations
-        self.theta = self._prior[0].copy()
+        priors = [*[LENGTH_PRIOR] * len(kernel.axes), APART_PRIOR, NOISE_PRIOR]
+        self.prior = tuple(map(np.array, zip(*priors)))  # means, deviations
+        self.theta = self.prior[0].copy()
         self._fit_at, self._factor = 2, None
 
     def posterior(self, rows, scores, running):
-        """The `Posterior` given scores (n,) of rows, and rows whose trials still run; LinAlgError where the numbers admit none."""
+        """The `Posterior` given scores (n,) of rows, and rows of running trials; LinAlgError where the numbers admit none."""
         if len(rows) >= self._fit_at:
             self.theta, self._factor = self.fitted(rows, scores), None
             self._fit_at = max(len(rows) + 1, int(len(rows) * REFIT))
         if self._factor is None or not np.array_equal(self._factor.rows, rows[: len(self._factor.rows)]):
-            tables, noise = self.kernel.tables(self.theta[:-1]), np.exp(self.theta[-1]) + MIN_NOISE
-            self._factor = Factor(Covariance(self.kernel, *tables, self._trend, noise), rows[:0], np.zeros((0, 0)))
+            tables, noise = self.kernel.tables(self.theta[:-2]), np.exp(self.theta[-1]) + MIN_NOISE
+            covariance = Covariance(self.kernel, *tables, expit(self.theta[-2]), self._trend, noise)
+            self._factor = Factor(covariance, rows[:0], np.zeros((0, 0)))
         self._factor = self._factor.extended(rows[len(self._factor.rows) :])
         return Posterior(self._factor, scores - rows[:, self._trend] @ self._weights, self._weights, running)
 
     def fitted(self, rows, scores):
         """The theta of highest posterior density found from the present one."""
         chosen = evenly(scores, MAX_FITTED)
-        mean, deviation = self._prior
+        mean, deviation = self.prior
         bounds = list(zip(mean - 4 * deviation, mean + 4 * deviation))
         arguments, options = (rows[chosen].astype(float), scores[chosen]), {"maxiter": MAX_ITERATIONS}
         return minimize(self.loss, self.theta, arguments, "L-BFGS-B", jac=True, bounds=bounds, options=options).x
 
     def loss(self, theta, rows, scores):
         """Minus the log posterior density of theta, a at its mode, up to a constant; and its gradient."""
-        n, noise = len(scores), np.exp(theta[-1])
+        n, apart, noise = len(scores), expit(theta[-2]), np.exp(theta[-1])
         levels, trend = rows[:, : self.kernel.width], rows[:, self._trend]
-        logs, means = self.kernel.tables(theta[:-1])
-        product, mean = self.kernel.parts(levels, levels, logs, means)
+        logs, means = self.kernel.tables(theta[:-2])
+        product, mean = self.kernel.parts(levels, levels, logs, means, apart)
         factor = stable_cholesky(product + mean + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
         inverse = cho_solve((factor, True), np.eye(n))
         residual = scores - trend @ self._weights
@@ -67,12 +71,14 @@ class GaussianProcess:
         value = (n / 2 + SHAPE) * np.log(amplitude) + np.log(np.diag(factor)).sum()
         slope = 0.5 * (inverse - np.outer(alpha, alpha) / amplitude)  # d value / d (k + noise I)
         step = 1e-4
-        shifted_logs, shifted_means = self.kernel.tables(theta[:-1] + step)
+        shifted_logs, shifted_means = self.kernel.tables(theta[:-2] + step)
         by_table = (levels.T @ ((slope * product) @ levels)) * (shifted_logs - logs) / step
-        by_table += self.kernel.apart * (levels.T @ slope @ levels) * (shifted_means - means) / step
-        gradient = np.array([*(by_table[block, block].sum() for block in self.kernel.blocks), np.trace(slope) * noise])
-        off = (theta - self._prior[0]) / self._prior[1]
-        return value + off @ off / 2, gradient + off / self._prior[1]
+        by_table += apart * (levels.T @ slope @ levels) * (shifted_means - means) / step
+        by_length = (by_table[block, block].sum() for block in self.kernel.blocks)
+        by_apart = (slope * ((1 - apart) * mean - apart * product)).sum()
+        gradient = np.array([*by_length, by_apart, np.trace(slope) * noise])
+        off = (theta - self.prior[0]) / self.prior[1]
+        return value + off @ off / 2, gradient + off / self.prior[1]
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,14 @@ class Covariance:
     kernel: WalkKernel
     logs: np.ndarray
     means: np.ndarray
+    apart: float
     trend: slice
     noise: float
 
     def __call__(self, a, b, dtype=float):
         a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
-        product, mean = self.kernel.parts(a[:, :width], b[:, :width], self.logs.astype(dtype), self.means.astype(dtype))
+        tables = self.logs.astype(dtype), self.means.astype(dtype)
+        product, mean = self.kernel.parts(a[:, :width], b[:, :width], *tables, self.apart)
         return product + mean + a[:, self.trend] @ b[:, self.trend].T
 
     def diagonal(self, rows):
@@ -149,7 +157,8 @@ class Posterior:
     def reductions(self, rows):
         """By how much the variances of all rows together would fall if the score of one were known, (m,).
 
-        What is largest stands for the most others (Cohn, Ghahramani and Jordan 1996, "Active learning with statistical models").
+        What is largest stands for the most others (Cohn, Ghahramani and Jordan 1996, "Active learning with statistical
+        models").
         """
         across = self._factor.inverse @ self._covariance(self._factor.rows, rows)
         left = self._covariance(rows, rows) - across.T @ across

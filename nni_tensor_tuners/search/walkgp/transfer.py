@@ -4,10 +4,10 @@ A source s is learned by processes of its own, of performance and of success. Th
 
     z = b_0 + sum_s b_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),        b_0 ~ N(0, a / P_0),
 
-and the process integrates their factors b out (`process.GaussianProcess`). c_s is how many of the sources say the same as s, the
-sum over them of correlation where positive: three copies of a source have together the mean 1 and the variance a / P of one.
-b_0 is there because scores are 0 in the mean over the trials here, and m_s over those there: trials that follow a good source
-are all good ones.
+and the process integrates their factors b out (`process.GaussianProcess`). c_s is how many of the sources say the same as s,
+the sum over them of correlation where positive: three copies of a source have together the mean 1 and the variance a / P of
+one. b_0 is there because scores are 0 in the mean over the trials here, and m_s over those there: trials that follow a good
+source are all good ones.
 """
 
 from typing import NamedTuple

@@ -22,23 +22,18 @@ ALONE_EVERY = 4
 class WalkGP(Search):
     """Gaussian process over the q-random walks of the space's own graphs, expected improvement, learned failures.
 
-    A Gaussian process explains the scores of the trials that succeeded, a second one where trials fail, and
+    One process explains the scores of the trials that succeeded, a second one which succeed, and
 
-        acquisition(x) = log EI(x) + failure_weight * log P(x succeeds),
+        acquisition(x) = log EI(x) + failure_weight * log P(x succeeds)
 
-    the improvement counted from the highest posterior mean so far. Its maximum is looked for among random configurations,
-    offspring of the best ones, and along the space's edges from the best of these. Trials still running lower the deviation around
-    them, so that a batch is no set of near-copies. What was measured elsewhere (`transfer`) is part of both processes. Where the
-    numbers admit no posterior, a proposal is random.
-
-    A proposal costs O(n^2 c) for n results and c candidates, c falling as n^-1.5 beyond 200; `benchmarks/proposal_time.py` prints
-    the milliseconds. When trials cost less than that, or thousands of them are to be made, OpEvo is the better choice.
+    is maximised over random configurations, offspring of the best ones, and along the space's edges. What was measured
+    elsewhere (`transfer`) is part of both processes. docs/walkgp.md has the equations. When trials cost less than some
+    milliseconds, or thousands of them are to be made, OpEvo is the better choice.
 
     Parameters
     ----------
     initial
-        So many configurations, those told included, are known or running before the model proposes: of some hundred random ones
-        those that tell most about the others.
+        So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -115,26 +110,29 @@ class WalkGP(Search):
     def _by_model(self):
         self._pool.widen(self.rng)
         fitness = {point: value for point, value in self.results.items() if value is not None}
+        success = self._outcomes()
+        blind = not self._sources and (len(self._seen) < self.initial or (len(fitness) < 2 and not success))
+        if blind:
+            return self._most_telling()
         lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running
         measured = [point for point in fitness if point not in lone]
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
-        performance = (self._alone if alone else self._performance).posterior(self._rows(measured), scores, self._rows(running))
-        success = self._outcomes()
-        blind = not (measured or self._sources or success)
-        if blind or (len(self._seen) < self.initial and not self._sources):
-            return self._most_telling(performance)
+        process = self._alone if alone else self._performance
+        performance = process.posterior(self._rows(measured), scores, self._rows(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
         return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
 
-    def _most_telling(self, posterior):
+    def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
-        order = np.argsort(-posterior.reductions(self._pool.rows), kind="stable")
+        seen, levels = self._kernel.rows(sorted(self._seen, key=repr)), self._pool.rows[:, : self._kernel.width]
+        reductions = GaussianProcess(self._kernel).posterior(levels[:0], np.zeros(0), seen).reductions(levels)
+        order = np.argsort(-reductions, kind="stable")
         return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
 
     def _outcomes(self):
-        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or it does not count."""
+        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or nobody asks."""
         outcomes = np.array([value is not None for value in self.results.values()], dtype=bool)
         if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
             return None
