@@ -26,10 +26,10 @@ from statistics import mean, median, stdev
 
 from metaschedule import Found
 
-from nni_tensor_tuners import Exhausted, SearchSpace, create_search
+from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.export import PATIENT
 from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference
-from nni_tensor_tuners.study import records
+from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import SPACES, get_task
 from nni_tensor_tuners.tasks.conv import Conv
 from nni_tensor_tuners.tasks.device import find_device, usable_cores
@@ -129,16 +129,17 @@ def check_templates(device, trials, each):
 def tune(workload, label, search, seed, device, trials, count):
     """The records of one search with one seed; ``search`` is a name, or "name:extended" for the larger space."""
     name, _, space = search.partition(":")
-    proposing = create_search(name, space_of(workload, device, space or "paper"), seed=seed)
+    study = Study(create_search(name, space_of(workload, device, space or "paper"), seed=seed))
+    ids = {}  # configuration, as text -> trial
 
     def propose():
-        try:
-            return proposing.ask(1)[0]
-        except Exhausted:
-            return None
+        trial = len(ids)
+        for config in study.ask([trial]):
+            ids[json.dumps(config)] = trial
+            return config
 
     def tell(config, record):
-        proposing.tell(config, record["tflops"] if records.succeeded(record) else None)
+        study.tell(ids.get(json.dumps(config)), Objective().of_record(record), config=config)
 
     return trials.run(f"{label} {search} seed {seed}", workload, propose, count, tell)
 

@@ -12,7 +12,8 @@ import sys
 import time
 
 from nni_tensor_tuners import SearchSpace, create_search
-from nni_tensor_tuners.search import SEARCHES, Search
+from nni_tensor_tuners.search import SEARCHES
+from nni_tensor_tuners.study import Study
 from nni_tensor_tuners.tasks import get_task
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
 
@@ -28,20 +29,10 @@ def planted(config, noise):
 
 def milliseconds(search):
     """Mean time of ask(1) and tell, in ms, over the window before each mark."""
-    noise, means, spent = random.Random(0), [], 0.0
-    for trial in range(1, max(MARKS) + 1):
-        if trial + WINDOW - 1 in MARKS:
-            spent = 0.0
-        start = time.perf_counter()
-        (config,) = search.ask(1)
-        spent += time.perf_counter() - start
-        fitness = planted(config, noise)
-        start = time.perf_counter()
-        search.tell(config, fitness)
-        spent += time.perf_counter() - start
-        if trial in MARKS:
-            means.append(spent / WINDOW * 1e3)
-    return means
+    noise, study, spent = random.Random(0), Study(search), {}
+    for trial in study.run(lambda config: (planted(config, noise), None), max(MARKS)):
+        spent[trial.id + 1] = study.seconds
+    return [(spent[mark] - spent[mark - WINDOW]) / WINDOW * 1e3 for mark in MARKS if mark in spent]
 
 
 def main():
@@ -52,8 +43,7 @@ def main():
     for name in sys.argv[1:] or SEARCHES:
         for kind, device in GENERIC.items():
             space = SearchSpace.from_json(task.search_space(kind), task.constraints(device))
-            transfers = SEARCHES[name].load().transfer is not Search.transfer
-            for with_source in (False, True) if transfers else (False,):
+            for with_source in (False, True) if SEARCHES[name].transfers else (False,):
                 search, rng = create_search(name, space, seed=0), random.Random(1)
                 if with_source:
                     configs = [space.sample(rng) for _ in range(SOURCE)]
