@@ -29,7 +29,7 @@ def planted(config, noise):
 
 def milliseconds(search):
     """Mean time of ask(1) and tell, in ms, over the window before each mark."""
-    noise, study, spent = random.Random(0), Study(search), {}
+    noise, study, spent = random.Random(0), Study(search), {0: 0.0}
     for trial in study.run(lambda config: (planted(config, noise), None), max(MARKS)):
         spent[trial.id + 1] = study.seconds
     return [(spent[mark] - spent[mark - WINDOW]) / WINDOW * 1e3 for mark in MARKS if mark in spent]

@@ -291,7 +291,9 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
 
 
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
-    monkeypatch.setattr("nni_tensor_tuners.frontends.local.measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"})
+    monkeypatch.setattr(
+        "nni_tensor_tuners.frontends.local.measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"}
+    )
     device = find_device("cpu")
     runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, Progress())
     space = len(records.read(tmp_path / records.RECORDS))

@@ -252,9 +252,7 @@ def test_vectors_are_used(name):
 @pytest.mark.parametrize("name", ["matmul NN", "batch_matmul", "conv2d", "conv2d depthwise"])
 def test_a_configuration_without_extras_is_one_where_they_do_nothing(name):
     workload, config = CASES[name]
-    neutral = {"vector": 1, "pad": 0, "stages": 1} | (
-        {} if isinstance(workload, Conv) else {"unroll": cuda.UNROLL_STEPS}
-    )
+    neutral = {"vector": 1, "pad": 0, "stages": 1} | ({} if isinstance(workload, Conv) else {"unroll": cuda.UNROLL_STEPS})
     tvm.ir.assert_structural_equal(instantiated(workload, config), instantiated(workload, {**config, **neutral}))
     paper, extended = (workload.search_space("cuda", flavour) for flavour in (False, True))
     assert paper.items() < extended.items()

@@ -81,7 +81,7 @@ def test_there_is_no_circle():
     def visit(name, path):
         if state.get(name) == "done":
             return
-        assert name not in path, f"circle: {' -> '.join([*path[path.index(name):], name])}"
+        assert name not in path, f"circle: {' -> '.join([*path[path.index(name) :], name])}"
         for other in graph.get(name, ()):
             # A package's own __init__ gathers what is in it.
             if not name.startswith(f"{other}."):

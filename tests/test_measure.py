@@ -78,10 +78,7 @@ def test_a_child_of_the_worker_does_not_outlive_it():
 
 
 def test_the_worker_ends_when_its_parent_is_killed():
-    code = (
-        "from test_measure import *\n"
-        "measure(FAULTY, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600))"
-    )
+    code = "from test_measure import *\nmeasure(FAULTY, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600))"
     with subprocess.Popen([sys.executable, "-c", code], cwd=TESTS) as parent:
         workers = wait_for(lambda: psutil.Process(parent.pid).children(recursive=True))
         parent.kill()

@@ -28,7 +28,9 @@ def started(space=SPACE, search="OpEvo", **class_args):
 
 
 def told(tuner):
-    return {json.dumps(tuner._study.search.space.config(point)): fitness for point, fitness in tuner._study.search.results.items()}
+    return {
+        json.dumps(tuner._study.search.space.config(point)): fitness for point, fitness in tuner._study.search.results.items()
+    }
 
 
 @pytest.mark.parametrize(

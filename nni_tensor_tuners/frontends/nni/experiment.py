@@ -109,7 +109,9 @@ def _script(folder, operator):
     for name in (operator, re.sub(r"\dd$", "", operator)):
         if (Path(folder) / f"{name}.py").is_file():
             return f"{name}.py"
-    raise ValueError(f"trials: there is no {operator}.py in {folder}; leave --trials out, and trials run the package's own module")
+    raise ValueError(
+        f"trials: there is no {operator}.py in {folder}; leave --trials out, and trials run the package's own module"
+    )
 
 
 def _json_by_line(space):

@@ -25,7 +25,9 @@ def main(description=DESCRIPTION, operators=tuple(OPERATORS), epilog=EPILOG):
     named = ", ".join(name for name, task in WORKLOADS.items() if task.operator in operators)
     parser = argparse.ArgumentParser(description=description, epilog=epilog)
     parser.add_argument(
-        "workload", nargs="?", help=f"a named workload ({named}), its fields changed by arguments; or an operator with its shape"
+        "workload",
+        nargs="?",
+        help=f"a named workload ({named}), its fields changed by arguments; or an operator with its shape",
     )
     add_shape(parser, operators)
     add_arguments(parser)
