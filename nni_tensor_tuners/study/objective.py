@@ -34,7 +34,7 @@ class Objective:
         return "tflops" if self.mode == "maximize" else "latency_ms"
 
     def fitness(self, metric):
-        """The fitness of a metric (a number, its text, or a dict with the number under ``default``); None if the trial failed."""
+        """The fitness of a metric (a number, its text, or a dict with it under ``default``); None if the trial failed."""
         if isinstance(metric, dict):
             if metric.get("error_code"):
                 return None

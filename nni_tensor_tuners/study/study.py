@@ -149,7 +149,7 @@ class Study:
     # What is known from before.
 
     def warm_start(self, history):
-        """Tell the search what was measured in this space earlier; (configuration, fitness) pairs of other spaces are left out."""
+        """Tell the search what was measured earlier, (configuration, fitness) pairs; those of other spaces are left out."""
         for config, fitness in history:
             self._learn(config, fitness)
 
