@@ -127,7 +127,8 @@ class Posterior:
     """Of the scores, given the residuals z - U w of a factor's rows, and that some more rows are being measured.
 
     These count as measured with the mean predicted there: they leave the mean, and lower the deviation around them ("kriging
-    believer", Ginsbourger, Le Riche and Carraro 2010).
+    believer", Ginsbourger, Le Riche and Carraro 2010). ``highest`` is the highest mean of a row measured or running, None
+    without any.
     """
 
     def __init__(self, factor, residuals, weights, running):
@@ -135,11 +136,9 @@ class Posterior:
         self._alpha = factor.inverse.T @ (factor.inverse @ residuals)
         self.amplitude = (residuals @ self._alpha + 2 * RATE) / (len(residuals) + 2 * SHAPE)
         self._factor = factor.extended(running)
-
-    @property
-    def highest(self):
-        """The highest mean of a row measured or running; None where there is no such row."""
-        return self.mean(self._factor.rows).max() if len(self._factor.rows) else None
+        fitted = residuals - factor.covariance.noise * self._alpha + factor.rows[:, factor.covariance.trend] @ weights
+        means = np.append(fitted, self.mean(running))
+        self.highest = means.max() if len(means) else None
 
     def mean(self, rows):
         """Mean, (m,)."""

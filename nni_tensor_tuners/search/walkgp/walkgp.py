@@ -94,11 +94,17 @@ class WalkGP(Search):
         self._success = GaussianProcess(self._kernel, slice(second, end), v)
         self._trends = of_performance, of_success
         self._pool = Pool(self.space, self._rows)
+        self._trial_rows = {}  # point -> row; a proposal wants those of all trials again
 
     def _rows(self, points):
         """A row for each point, levels and trends."""
         levels = self._kernel.rows(points)
         return np.hstack([levels, *(trend(levels) for trend in self._trends)])
+
+    def _rows_of_trials(self, points):
+        new = [point for point in points if point not in self._trial_rows]
+        self._trial_rows.update(zip(new, self._rows(new)))
+        return np.array([self._trial_rows[point] for point in points]) if points else self._rows([])
 
     def _propose(self):
         with _one_thread():
@@ -120,7 +126,7 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         process = self._alone if alone else self._performance
-        performance = process.posterior(self._rows(measured), scores, self._rows(running))
+        performance = process.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
         return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
 
@@ -137,7 +143,7 @@ class WalkGP(Search):
         if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
             return None
         zero, unit = success_scale(outcomes)
-        rows = self._rows(list(self.results))
+        rows = self._rows_of_trials(list(self.results))
         return self._success.posterior(rows, (outcomes - zero) / unit, rows[:0]), zero, unit
 
 
