@@ -129,7 +129,7 @@ class Data:
         self.scores = performance_scores(np.array([planted(space.config(point)) for point in points]))
         trend = np.column_stack([0.5 * np.sin(np.arange(count)), np.full(count, 0.3)])
         self.rows = np.hstack([self.kernel.rows(points), trend]).astype(np.float32)
-        self.trend, self.weights = slice(self.kernel.width, None), np.array(weights)
+        self.trend, self.weights = slice(self.kernel.width, self.kernel.width + 2), np.array(weights)
         self.process = GaussianProcess(self.kernel, self.trend, weights)
         self.process.posterior(self.rows[:30], self.scores[:30], self.rows[:0])  # fits theta
         self.theta, self.noise = self.process.theta, np.exp(self.process.theta[-1]) + MIN_NOISE
@@ -299,7 +299,7 @@ def test_three_copies_of_a_source_count_as_one():
     for copies in (1, 3):
         trend, w = trend_of([source.performance] * copies, source.rows)
         rows = np.hstack([levels, trend(levels)])
-        process = GaussianProcess(kernel, slice(kernel.width, None), w)
+        process = GaussianProcess(kernel, slice(kernel.width, kernel.width + len(w)), w)
         for n in (0, 20):
             predictions.append(process.posterior(rows[:n], scores[:n], rows[50:52]).predict(rows))
     assert np.allclose(predictions[0], predictions[2], atol=1e-4)

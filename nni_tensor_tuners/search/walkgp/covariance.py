@@ -107,7 +107,10 @@ class WalkKernel:
 
     def parts(self, a, b, logs, means, apart):
         """The two terms of k between rows a and b, of shape (len(a), len(b)) each, given `tables`."""
-        return np.exp((a @ logs) @ b.T) * a.dtype.type(1 - apart), ((a @ means) @ b.T) * a.dtype.type(apart)
+        product = (a @ logs) @ b.T
+        np.exp(product, out=product)  # large arrays: every pass over them counts
+        product *= 1 - apart
+        return product, (a @ means * a.dtype.type(apart)) @ b.T
 
     def _of(self, point, number, axes, known):
         vertex = point[number]

@@ -95,8 +95,11 @@ class Covariance:
     def __call__(self, a, b, dtype=float):
         a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
         tables = self.logs.astype(dtype), self.means.astype(dtype)
-        product, mean = self.kernel.parts(a[:, :width], b[:, :width], *tables, self.apart)
-        return product + mean + a[:, self.trend] @ b[:, self.trend].T
+        k, mean = self.kernel.parts(a[:, :width], b[:, :width], *tables, self.apart)
+        k += mean
+        if self.trend.stop > self.trend.start:
+            k += a[:, self.trend] @ b[:, self.trend].T
+        return k
 
     def diagonal(self, rows):
         """The variances of rows, (m,)."""
