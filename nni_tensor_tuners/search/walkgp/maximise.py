@@ -13,8 +13,8 @@ LISTED = 16
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
-# Beyond this many trials n, fewer candidates are scored: MAX_POOL * (this / n)^1.5.
-FULL_POOL_TRIALS = 200
+# Beyond this many trials n a share of them is scored: (this / n)^1.5.
+FULL_TRIALS = 200
 
 
 class Pool:
@@ -52,7 +52,7 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
     fitness
         point -> fitness of the trials that succeeded.
     offspring
-        How many children of the best of these are among the candidates, less beyond FULL_POOL_TRIALS.
+        How many children of the best of these are among the candidates, fewer beyond FULL_TRIALS.
     """
     found = {}
 
@@ -62,9 +62,10 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
             best = [i for i in np.argsort(-values, kind="stable").tolist() if points[i] not in seen]
             found.update((points[i], values[i]) for i in best[:CLIMBERS] if not np.isnan(values[i]))
 
-    limit = int(MAX_POOL * (FULL_POOL_TRIALS / max(1, len(seen))) ** 1.5)
-    consider(pool.points[-limit:], pool.rows[-limit:])
-    children = breed(pool.space, fitness, seen, min(offspring, limit), rng)
+    share = min(1.0, (FULL_TRIALS / max(1, len(seen))) ** 1.5)
+    newest = int(MAX_POOL * share)
+    consider(pool.points[-newest:], pool.rows[-newest:])
+    children = breed(pool.space, fitness, seen, int(offspring * share), rng)
     consider(children, pool.to_rows(children))
     climbed = set()
     for _ in range(ROUNDS if found else 0):

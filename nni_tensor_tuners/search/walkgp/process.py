@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg.blas import strmm
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -152,7 +153,9 @@ class Posterior:
         """Mean and standard deviation without noise, (m,) each."""
         k = self._covariance(rows, self._factor.rows, np.float32)
         mean = k[:, : len(self._alpha)] @ self._alpha.astype(np.float32)
-        explained = np.square(k @ self._factor.inverse.T.astype(np.float32)).sum(axis=1)
+        inverse = self._factor.inverse.astype(np.float32, order="F")
+        whitened = strmm(1.0, inverse, k.T, lower=1, overwrite_b=1)  # L^-1 k', half the work of a full product
+        explained = np.einsum("ij,ij->j", whitened, whitened)
         variance = self.amplitude * np.maximum(self._covariance.diagonal(rows) - explained, 1e-6)
         return mean.astype(float) + rows[:, self._covariance.trend] @ self._weights, np.sqrt(variance)
 
