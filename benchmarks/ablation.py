@@ -1,7 +1,7 @@
 """What each part of WalkGP is worth: WalkGP with one part at a time replaced or left out, replayed.
 
-Printed besides what `tensor-tuners replay` prints: how far each is ahead of WalkGP, in the mean of the landscapes, with the standard
-error of the paired seeds.
+Printed besides what `tensor-tuners replay` prints: how far each is ahead of WalkGP, in the mean of the landscapes, with the
+standard error of the paired seeds.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import numpy as np
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.search import SEARCHES, WalkGP
 from nni_tensor_tuners.search.cost_model import one_thread
-from nni_tensor_tuners.search.walkgp.covariance import WalkKernel
+from nni_tensor_tuners.search.registry import Entry
 from nni_tensor_tuners.search.walkgp.process import GaussianProcess
 
 ARGUMENTS = ["kernel=walk", "kernel=rbf", "kernel=hamming", "divisibility=false", "failure_weight=0", "offspring=0"]
@@ -144,7 +144,7 @@ def run():
     args, others = parser.parse_known_args()
     if args.seeds < 2:
         parser.error(f"seeds: expected at least 2, which a standard error takes, got {args.seeds}")
-    SEARCHES.update({each.__name__: each for each in CLASSES})
+    SEARCHES.update({each.__name__: Entry(each.__name__, __name__, each.__doc__) for each in CLASSES})
     searches = ["WalkGP", *(f"WalkGP:{argument}" for argument in ARGUMENTS), *(each.__name__ for each in CLASSES)]
     options = ["--seeds", str(args.seeds), "--output", args.output, "--at", *map(str, args.at), *others]
     status = main(["replay", *args.landscapes, "--searches", *searches, *options])

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import ttest_rel
 
-from nni_tensor_tuners.landscape import load
+from nni_tensor_tuners.arena.landscape import load
 from nni_tensor_tuners.search import create_search
+from nni_tensor_tuners.study import Study
 
 KERNELS = [
     [f"gemm4096__{device}" for device in ("K20", "P100", "RTX_2070_SUPER", "RTX_3090", "V100")],
@@ -37,13 +38,8 @@ def search(folder, name, seed, trials, history=(), reversed_order=False):
     walkgp = create_search("WalkGP", recording.space, seed=seed)
     if history:
         walkgp.transfer([[(config, fraction and 1 / fraction) for config, fraction in history] if reversed_order else history])
-    measured = []
-    for _ in range(trials):
-        (config,) = walkgp.ask(1)
-        fitness = recording.fitness[recording.space.point(config)]
-        walkgp.tell(config, fitness)
-        measured.append((config, fitness and fitness / recording.optimum))
-    return measured
+    trials = Study(walkgp).run(lambda config: (recording.fitness[recording.space.point(config)], None), trials)
+    return [(trial.config, trial.fitness and trial.fitness / recording.optimum) for trial in trials]
 
 
 @functools.cache
