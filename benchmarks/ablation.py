@@ -33,15 +33,6 @@ FOREST = {
 }
 
 
-class Product(WalkGP):
-    """The covariance has no sum over the axes."""
-
-    def __init__(self, space, seed=0):
-        super().__init__(space, seed)
-        for process in (self._performance, self._success):
-            process.theta[-2] = process.prior[0][-2] = -20.0  # log odds of its share
-
-
 class RandomStart(WalkGP):
     """The first trials are random."""
 
@@ -111,7 +102,7 @@ class _Leaves:
         return leaves.reshape(len(levels), -1).astype(int)
 
 
-CLASSES = [Product, RandomStart, RandomForest]
+CLASSES = [RandomStart, RandomForest]
 
 
 def show_differences(path, trials):

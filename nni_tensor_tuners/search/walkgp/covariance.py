@@ -56,7 +56,7 @@ def _path(size):
 
 
 class WalkKernel:
-    """k = (1 - apart) product of the axes' correlations + apart their mean, for rows of zeros and ones.
+    """k = product of the axes' correlations, for rows of zeros and ones.
 
     A row has a one for the point's level on each axis, so that sums over axes are matrix products, which makes this fast.
 
@@ -97,20 +97,17 @@ class WalkKernel:
             rows[np.arange(len(points))[:, None], np.reshape(levels, (len(points), -1)).astype(int) + self._starts] = 1
         return rows
 
-    def tables(self, lengths):
-        """Two block-diagonal matrices of shape (width, width): logs of the axes' correlations, and these / number of axes."""
-        logs, means = np.zeros((2, self.width, self.width))
+    def table(self, lengths):
+        """Logs of the axes' correlations, blocks on the diagonal of a matrix of shape (width, width)."""
+        logs = np.zeros((self.width, self.width))
         for axis, length, block in zip(self.axes, lengths, self.blocks):
-            means[block, block] = correlation(_levels(axis), length, self.kernel, axis.complete, axis.smooth)
-            logs[block, block] = np.log(means[block, block])
-        return logs, means / max(1, len(self.axes))
+            logs[block, block] = np.log(correlation(_levels(axis), length, self.kernel, axis.complete, axis.smooth))
+        return logs
 
-    def parts(self, a, b, logs, means, apart):
-        """The two terms of k between rows a and b, of shape (len(a), len(b)) each, given `tables`."""
-        product = (a @ logs) @ b.T
-        np.exp(product, out=product)  # large arrays: every pass over them counts
-        product *= 1 - apart
-        return product, (a @ means * a.dtype.type(apart)) @ b.T
+    def between(self, a, b, logs):
+        """k between rows a and b, of shape (len(a), len(b)), given a `table`."""
+        k = (a @ logs) @ b.T
+        return np.exp(k, out=k)  # large arrays: every pass over them counts
 
     def _of(self, point, number, axes, known):
         vertex = point[number]

@@ -6,13 +6,12 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.linalg.blas import strmm
 from scipy.optimize import minimize
-from scipy.special import expit
 
 from .covariance import WalkKernel
 
-# Normal priors (mean, standard deviation) of the log lengths, of the log odds of the share of k that is a sum over the axes,
-# and of the log noise, the noise as a share of the amplitude.
-LENGTH_PRIOR, APART_PRIOR, NOISE_PRIOR = (0.0, 0.5), (0.0, 1.0), (-4.0, 1.0)
+# Normal priors (mean, standard deviation) of the log lengths and of the log noise, the noise as a share of the amplitude. Weak:
+# some tens of results outvote them.
+LENGTH_PRIOR, NOISE_PRIOR = (0.0, 1.0), (-5.0, 1.5)
 MIN_NOISE = 1e-5
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
 SHAPE, RATE = 1.0, 1.0
@@ -33,7 +32,7 @@ class GaussianProcess:
 
     def __init__(self, kernel, trend=slice(0, 0), weights=()):
         self.kernel, self._trend, self._weights = kernel, trend, np.array(weights, dtype=float)
-        priors = [*[LENGTH_PRIOR] * len(kernel.axes), APART_PRIOR, NOISE_PRIOR]
+        priors = [*[LENGTH_PRIOR] * len(kernel.axes), NOISE_PRIOR]
         self.prior = tuple(map(np.array, zip(*priors)))  # means, deviations
         self.theta = self.prior[0].copy()
         self._fit_at, self._factor = 2, None
@@ -44,8 +43,8 @@ class GaussianProcess:
             self.theta, self._factor = self.fitted(rows, scores), None
             self._fit_at = max(len(rows) + 1, int(len(rows) * REFIT))
         if self._factor is None or not np.array_equal(self._factor.rows, rows[: len(self._factor.rows)]):
-            tables, noise = self.kernel.tables(self.theta[:-2]), np.exp(self.theta[-1]) + MIN_NOISE
-            covariance = Covariance(self.kernel, *tables, expit(self.theta[-2]), self._trend, noise)
+            noise = np.exp(self.theta[-1]) + MIN_NOISE
+            covariance = Covariance(self.kernel, self.kernel.table(self.theta[:-1]), self._trend, noise)
             self._factor = Factor(covariance, rows[:0], np.zeros((0, 0)))
         self._factor = self._factor.extended(rows[len(self._factor.rows) :])
         return Posterior(self._factor, scores - rows[:, self._trend] @ self._weights, self._weights, running)
@@ -60,11 +59,11 @@ class GaussianProcess:
 
     def loss(self, theta, rows, scores):
         """Minus the log posterior density of theta, a at its mode, up to a constant; and its gradient."""
-        n, apart, noise = len(scores), expit(theta[-2]), np.exp(theta[-1])
+        n, noise = len(scores), np.exp(theta[-1])
         levels, trend = rows[:, : self.kernel.width], rows[:, self._trend]
-        logs, means = self.kernel.tables(theta[:-2])
-        product, mean = self.kernel.parts(levels, levels, logs, means, apart)
-        factor = stable_cholesky(product + mean + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
+        logs = self.kernel.table(theta[:-1])
+        k = self.kernel.between(levels, levels, logs)
+        factor = stable_cholesky(k + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
         inverse = cho_solve((factor, True), np.eye(n))
         residual = scores - trend @ self._weights
         alpha = inverse @ residual
@@ -72,12 +71,8 @@ class GaussianProcess:
         value = (n / 2 + SHAPE) * np.log(amplitude) + np.log(np.diag(factor)).sum()
         slope = 0.5 * (inverse - np.outer(alpha, alpha) / amplitude)  # d value / d (k + noise I)
         step = 1e-4
-        shifted_logs, shifted_means = self.kernel.tables(theta[:-2] + step)
-        by_table = (levels.T @ ((slope * product) @ levels)) * (shifted_logs - logs) / step
-        by_table += apart * (levels.T @ slope @ levels) * (shifted_means - means) / step
-        by_length = (by_table[block, block].sum() for block in self.kernel.blocks)
-        by_apart = (slope * ((1 - apart) * mean - apart * product)).sum()
-        gradient = np.array([*by_length, by_apart, np.trace(slope) * noise])
+        by_table = (levels.T @ ((slope * k) @ levels)) * (self.kernel.table(theta[:-1] + step) - logs) / step
+        gradient = np.array([*(by_table[block, block].sum() for block in self.kernel.blocks), np.trace(slope) * noise])
         off = (theta - self.prior[0]) / self.prior[1]
         return value + off @ off / 2, gradient + off / self.prior[1]
 
@@ -88,16 +83,12 @@ class Covariance:
 
     kernel: WalkKernel
     logs: np.ndarray
-    means: np.ndarray
-    apart: float
     trend: slice
     noise: float
 
     def __call__(self, a, b, dtype=float):
         a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
-        tables = self.logs.astype(dtype), self.means.astype(dtype)
-        k, mean = self.kernel.parts(a[:, :width], b[:, :width], *tables, self.apart)
-        k += mean
+        k = self.kernel.between(a[:, :width], b[:, :width], self.logs.astype(dtype))
         if self.trend.stop > self.trend.start:
             k += a[:, self.trend] @ b[:, self.trend].T
         return k
