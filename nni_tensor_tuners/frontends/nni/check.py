@@ -16,8 +16,8 @@ from ...space import SearchSpace
 from ...study import Objective
 from ...tasks.device import KINDS, kind_of
 from .experiment import TRIAL_MODULE
-from .folders import resolve_sources
-from .settings import make_search, read_histories, sources_of
+from .folders import resolve_sources, sources_of
+from .settings import make_search, read_histories
 
 FIELDS = (
     "experimentName experimentType searchSpaceFile searchSpace trialCommand trialCodeDirectory trialConcurrency trialGpuNumber "

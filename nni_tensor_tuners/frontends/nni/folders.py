@@ -40,6 +40,11 @@ def find_folder(experiment=None):
     return folder.resolve()
 
 
+def sources_of(transfer):
+    """``transfer`` as a list: it may name one source or several."""
+    return transfer if isinstance(transfer, list) else [transfer]
+
+
 def resolve_sources(folder, class_args):
     """A tuner's ``classArgs`` with absolute paths for the earlier records that ``warm_start`` and ``transfer`` name.
 
@@ -54,9 +59,7 @@ def resolve_sources(folder, class_args):
     if "warm_start" in class_args:
         resolved["warm_start"] = _resolve(folder, "warm_start", class_args["warm_start"])
     if "transfer" in class_args:
-        sources = class_args["transfer"]
-        sources = sources if isinstance(sources, list) else [sources]
-        resolved["transfer"] = [_resolve(folder, "transfer", source) for source in sources]
+        resolved["transfer"] = [_resolve(folder, "transfer", source) for source in sources_of(class_args["transfer"])]
     return resolved
 
 

@@ -47,11 +47,6 @@ def make_search(search, search_space, class_args, kind=None):
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
 
 
-def sources_of(transfer):
-    """``transfer`` as a list: it may name one source or several."""
-    return transfer if isinstance(transfer, list) else [transfer]
-
-
 def read_histories(sources, objective):
     """Records of earlier experiments as `Search.transfer` takes them: a list of (configuration, fitness) for each source."""
     return [records.history(records.locate(source), objective) for source in sources]

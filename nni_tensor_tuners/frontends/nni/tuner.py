@@ -11,7 +11,8 @@ from nni.tuner import Tuner
 
 from ...study import Objective, Study, records
 from . import channel
-from .settings import make_search, read_histories, sources_of
+from .folders import sources_of
+from .settings import make_search, read_histories
 
 _log = logging.getLogger("nni.tensor_tuners")
 
