@@ -18,7 +18,7 @@ tune: $(VENV)/installed
 	@$(VENV)/bin/tensor-tuners tune $(WORKLOAD) --trials $(TRIALS)
 
 test: $(VENV)/installed-tests
-	$(VENV)/bin/python -m pytest -q --numprocesses 2 --dist worksteal --durations=10 tests
+	$(VENV)/bin/python -m pytest -q --numprocesses 3 --dist worksteal --durations=10 tests
 
 bench: $(VENV)/installed
 	$(VENV)/bin/python benchmarks/proposal_time.py

@@ -32,6 +32,7 @@ from nni_tensor_tuners.tasks.cuda_limits import check_limits, lowered, shared_by
 from nni_tensor_tuners.tasks.device import GENERIC, Device, limits_of
 from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
 from nni_tensor_tuners.tasks.norm import Norm
+from nni_tensor_tuners.tasks.target import target_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from cuda_emulator import run as emulate  # noqa: E402
@@ -60,7 +61,7 @@ def draw(task, device, count, seed):
     """Random legal configurations, those of the paper's and of the extended space in turn."""
     rng = random.Random(seed)
     spaces = [
-        SearchSpace.from_json(task.search_space("cuda", extended), task.constraints(device, extended))
+        SearchSpace.from_json(task.search_space(device, extended), task.constraints(device, extended))
         for extended in (False, True)
     ]
     return [spaces[i % 2].sample(rng) for i in range(count)]
@@ -68,7 +69,7 @@ def draw(task, device, count, seed):
 
 def check(task, device, config, to_cubin):
     """How far a configuration gets: (lowered, within the limits, compiled), and the error that stopped it."""
-    target = build.target_of(device)
+    target = target_of(device)
     reached = [False, False, False]
     try:
         module = task.module(config, device)
@@ -91,7 +92,7 @@ def wrong(task, device, configs):
     """How many configurations give another answer than NumPy."""
     if not configs:
         return 0
-    target, inputs = build.target_of(device), task.inputs()
+    target, inputs = target_of(device), task.inputs()
     kernels = []
     for config in configs:
         module = build.instantiate(task, config, device, target)

@@ -40,7 +40,7 @@ class Found(Task):
     def reference(self, *inputs, out=None):
         return self.task.reference(*inputs, out=out)
 
-    def search_space(self, kind, extended=False):
+    def search_space(self, device, extended=False):
         return {"folder": {"_type": "choice", "_value": []}}
 
     def constraints(self, device, extended=False):
@@ -50,7 +50,7 @@ class Found(Task):
         """MetaSchedule's best; ValueError if it has none."""
         from tvm.s_tir import meta_schedule as ms
 
-        from nni_tensor_tuners.measure.build import target_of
+        from nni_tensor_tuners.tasks.target import target_of
 
         database = ms.database.JSONDatabase(work_dir=config["folder"])
         found = database.query_schedule(_program(self.task), target_of(device), "main")
@@ -68,7 +68,7 @@ def _program(task):
 def main():
     from tvm.s_tir import meta_schedule as ms
 
-    from nni_tensor_tuners.measure.build import target_of
+    from nni_tensor_tuners.tasks.target import target_of
 
     name, trials, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     ms.tune_tir(

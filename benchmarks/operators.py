@@ -111,7 +111,7 @@ class Trials:
 
 def space_of(task, device, space):
     extended = space == "extended"
-    return SearchSpace.from_json(task.search_space(device.kind, extended), task.constraints(device, extended))
+    return SearchSpace.from_json(task.search_space(device, extended), task.constraints(device, extended))
 
 
 def check_templates(device, trials, each):
@@ -233,7 +233,7 @@ def record_landscape(workload, label, device, trials, count, folder):
     if not any(records.succeeded(record) for record in found):
         return None
     name = f"{label}__{_slug(device.name)}"
-    parameters = workload.search_space(device.kind)
+    parameters = workload.search_space(device)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*parameters, "time_ms", "std_ms", "status"])

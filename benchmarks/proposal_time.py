@@ -42,7 +42,7 @@ def main():
     print("search  constraints " + "".join(f"{mark:>10}" for mark in MARKS))
     for name in sys.argv[1:] or SEARCHES:
         for kind, device in GENERIC.items():
-            space = SearchSpace.from_json(task.search_space(kind), task.constraints(device))
+            space = SearchSpace.from_json(task.search_space(device), task.constraints(device))
             for with_source in (False, True) if SEARCHES[name].transfers else (False,):
                 search, rng = create_search(name, space, seed=0), random.Random(1)
                 if with_source:

@@ -9,6 +9,8 @@ from .measure.remote import find_again
 from .study import records
 from .tasks import from_dict
 from .tasks.device import usable_cores
+from .tasks.program import ProgramTask
+from .tasks.target import target_of
 
 # What succeeded within a trial's limits must not fail here by others.
 PATIENT = Limits(build_seconds=600, run_seconds=600)
@@ -16,7 +18,7 @@ PATIENT = Limits(build_seconds=600, run_seconds=600)
 USAGE = """\
 \"\"\"Run the exported kernel with TVM's runtime alone, on random data.
 
-Where nni_tensor_tuners is installed, its answer is compared with NumPy's.
+{comparison}
 \"\"\"
 
 import json
@@ -32,24 +34,38 @@ import tvm
 folder = os.path.dirname(os.path.abspath(__file__))
 device = tvm.device("{kind}")
 rng = np.random.default_rng(0)
-*inputs, output = {shapes}  # shapes of {names}
-arrays = [rng.uniform(-1, 1, shape).astype("float32") for shape in inputs]
-arguments = [tvm.runtime.tensor(array, device) for array in (*arrays, np.zeros(output, "float32"))]
+*inputs, output = {buffers}  # {names}
+numbers = lambda shape, dtype: rng.integers(0, 8, shape) if "int" in dtype else rng.uniform(-1, 1, shape)
+arrays = [numbers(shape, dtype).astype(dtype) for shape, dtype in inputs]
+arguments = [tvm.runtime.tensor(array, device) for array in (*arrays, np.zeros(*output))]
 kernel = tvm.runtime.load_module(os.path.join(folder, "kernel.so"))
 kernel["main"](*arguments)
 device.sync()
-result = arguments[-1].numpy()
+result = arguments[-1].numpy().astype(float)
+{expected}
+error = float(np.abs(result - expected).max())
+print(f"largest difference from {reference}: {{error:.2e}}")
+sys.exit(int(not error <= {tolerance} * float(np.abs(expected).max())))
+"""
+
+BY_NUMPY = {
+    "comparison": "Where nni_tensor_tuners is installed, its answer is compared with NumPy's.",
+    "reference": "NumPy",
+    "expected": """\
 try:
     from nni_tensor_tuners.tasks import from_dict
 except ImportError:
     sys.exit("it runs; nni_tensor_tuners is not installed, so its answer was not compared with NumPy's")
 with open(os.path.join(folder, "best.json"), encoding="utf-8") as file:
     task = from_dict(json.load(file)["workload"])
-expected = task.reference(*arrays)
-error = float(np.abs(result - expected).max())
-print(f"largest difference from NumPy: {{error:.2e}}")
-sys.exit(int(not error <= task.tolerance * np.abs(expected).max()))
-"""
+expected = task.reference(*arrays)""",
+}
+# The reference of a program is compiled, for which the runtime alone is not enough: its answer comes along.
+BY_FILE = {
+    "comparison": "Its answer is compared with that of the unscheduled program, expected.npy.",
+    "reference": "the unscheduled program",
+    "expected": 'expected = np.load(os.path.join(folder, "expected.npy"))',
+}
 
 
 def finalists(found, count):
@@ -76,7 +92,7 @@ def time_again(candidates, rounds, progress=lambda text: None):
     -------
     (list, float)
         The candidates with ``retimed_ms`` (median over rounds) and ``retimed_tflops``, fastest first; those that failed are
-        left out. And NumPy's TFLOPS, median over the same rounds.
+        left out. And NumPy's TFLOPS, median over the same rounds; None where the reference is not NumPy's.
 
     Raises
     ------
@@ -98,6 +114,8 @@ def time_again(candidates, rounds, progress=lambda text: None):
             result = measure(task, record["config"], device, PATIENT)
             if result["error_code"] == ErrorCode.NO_ERROR:
                 times.append(result["latency_ms"])
+        if not task.numpy:
+            continue
         reference = measure_reference(task, PATIENT)
         if reference["error_code"] != ErrorCode.NO_ERROR:
             raise ValueError(f"export: timing NumPy failed: {reference['error']}")
@@ -109,11 +127,14 @@ def time_again(candidates, rounds, progress=lambda text: None):
     ]
     if not again:
         raise ValueError("export: none of the best configurations could be built and run again")
-    return sorted(again, key=lambda record: record["retimed_ms"]), task.flop / median(numpy_latencies) / 1e9
+    ranked = sorted(again, key=lambda record: record["retimed_ms"])
+    return ranked, task.flop / median(numpy_latencies) / 1e9 if numpy_latencies else None
 
 
 def write(winner, numpy_tflops, folder):
     """Write the winner's ``best.json``, ``kernel.so``, ``kernel.py`` (TIR), ``kernel.cu`` (CUDA only) and ``run_kernel.py``.
+
+    Of a program ``expected.npy``, too.
 
     Raises
     ------
@@ -128,19 +149,74 @@ def write(winner, numpy_tflops, folder):
     if result["error_code"] != ErrorCode.NO_ERROR:
         raise ValueError(f"export: building the best configuration failed: {result['error']}")
     best = {key: winner[key] for key in ("config", "workload", "device", "retimed_ms", "retimed_tflops")}
-    best["numpy_tflops"] = numpy_tflops
+    if numpy_tflops is not None:
+        best["numpy_tflops"] = numpy_tflops
     (folder / "best.json").write_text(json.dumps(best, indent=2) + "\n", encoding="utf-8")
-    usage = USAGE.format(kind=device.kind, shapes=task.shapes, names=", ".join(task.buffers))
+    buffers = list(zip(task.shapes, task.dtypes))
+    usage = USAGE.format(
+        kind=device.kind,
+        buffers=buffers,
+        names=", ".join(task.buffers),
+        tolerance=task.tolerance,
+        **(BY_NUMPY if task.numpy else BY_FILE),
+    )
+    if not task.numpy:
+        _save_expected(task, buffers[:-1], folder / "expected.npy")
     (folder / "run_kernel.py").write_text(usage, encoding="utf-8")
 
 
-def finish(found, output, progress, count=4, rounds=3):
-    """Time the best records of an experiment again, and export the winner to a folder; ``progress`` as for `local.tune`."""
+def _save_expected(task, buffers, path):
+    """The answer to what ``run_kernel.py`` draws."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, 8, shape) if "int" in dtype else rng.uniform(-1, 1, shape) for shape, dtype in buffers]
+    np.save(path, task.reference(*(array.astype(dtype) for array, (_, dtype) in zip(drawn, buffers))).astype(float))
+
+
+def write_database(ranked, folder):
+    """Add schedules to a MetaSchedule ``JSONDatabase``, where ``compile_tir`` and ``compile_relax`` find them.
+
+    Parameters
+    ----------
+    ranked
+        Records of a program with ``retimed_ms``.
+    folder
+        Made if there is none.
+
+    Raises
+    ------
+    ValueError
+        If they are of no program: a template's schedule is one of TVM's, but not of a module that a user has.
+    """
+    task, device = from_dict(ranked[0]["workload"]), find_again(ranked[0]["device"])
+    if not isinstance(task, ProgramTask):
+        raise ValueError(f"--database: it is for programs; {task.operator} is scheduled by a template")
+    from tvm.s_tir import meta_schedule as ms
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    database = ms.database.JSONDatabase(work_dir=str(folder))
+    workload = database.commit_workload(task.source)
+    for record in ranked:
+        trace, seconds = task.schedule(record["config"], device).trace, [record["retimed_ms"] / 1e3]
+        about = ms.arg_info.ArgInfo.from_entry_func(task.source)
+        database.commit_tuning_record(ms.database.TuningRecord(trace, workload, seconds, target_of(device), about))
+
+
+def finish(found, output, progress, count=4, rounds=3, database=None):
+    """Time the best records of an experiment again, and export the winner to a folder; ``progress`` as for `local.tune`.
+
+    ``database`` names a folder for `write_database`; None for none.
+    """
     ranked, numpy_tflops = time_again(finalists(found, count), rounds, progress.say)
     best = ranked[0]
     write(best, numpy_tflops, output)
-    progress.say(
-        f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms), "
-        f"{best['retimed_tflops'] / numpy_tflops:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
-    )
+    beside = ""
+    if numpy_tflops is not None:
+        ratio = best["retimed_tflops"] / numpy_tflops
+        beside = f", {ratio:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
+    progress.say(f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms){beside}")
+    if database is not None:
+        write_database(ranked, database)
+        progress.say(f"added to {database}: {len(ranked)} schedules")
     progress.say(f"written to {output}: {', '.join(sorted(path.name for path in Path(output).iterdir()))}")

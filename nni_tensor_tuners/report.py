@@ -5,6 +5,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from .measure.codes import ErrorCode
+from .space.nested import flatten
 from .study import records
 
 
@@ -32,7 +33,7 @@ def table(found, top=10):
     ranked = sorted(filter(records.succeeded, found), key=lambda record: -record["tflops"])[:top]
     rows = [("rank", "TFLOPS", "latency ms", "spread", "compile s", "trial", "configuration")]
     for rank, record in enumerate(ranked, 1):
-        config = "  ".join(f"{name} {_plain(value)}" for name, value in record["config"].items())
+        config = "  ".join(f"{name} {_plain(value)}" for name, value in flatten(record["config"]).items())
         rows.append(
             (
                 str(rank),

@@ -14,6 +14,8 @@ atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ["HOME"] = HOME  # before nni is imported, which remembers it
 os.environ["NNI_CONFIG_DIR"] = os.path.join(HOME, "config")  # in a virtual environment NNI registers there, not at home
 os.environ.pop("TENSOR_TUNERS_TARGET", None)
+# Locks and kept answers, too: tests side by side need not wait for each other's turn to time.
+os.environ["TMPDIR"] = tempfile.tempdir = HOME
 sys.path.insert(0, str(TESTS))
 
 

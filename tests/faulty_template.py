@@ -13,7 +13,7 @@ class Faulty(Matmul):
 
     operator = "faulty_template:Faulty"
 
-    def search_space(self, kind, extended=False):
+    def search_space(self, device, extended=False):
         return {"fault": {"_type": "choice", "_value": list(FAULTS)}}
 
     def constraints(self, device, extended=False):

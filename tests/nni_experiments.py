@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -53,11 +54,11 @@ def experiment(tmp_path, monkeypatch):
 
     start.resume = resume
     yield start
-    for each in running:
-        processes = family(each)
-        each.stop()
-        gone, alive = psutil.wait_procs(processes, timeout=20)
-        assert alive == []
+    processes = [process for each in running for process in family(each)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(Manager.stop, running))
+    gone, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []
 
 
 def family(manager):

@@ -295,7 +295,10 @@ def test_transfer_gives_way_when_it_misleads():
     [
         ({**elsewhere()[0][0], "c": 1}, "transfer: expected the parameters X, Y, K, got"),
         ({"X": [1], "Y": [1]}, "transfer: expected the parameters X, Y, K, got"),
-        ({"X": [8, 8], "Y": [4, 4, 4, 4], "K": [1, 1, 1]}, "transfer: search space parameter 'X': expected 4 factors, got"),
+        (
+            {"X": [8, 8], "Y": [4, 4, 4, 4], "K": [1, 1, 1]},
+            "transfer: search space parameter 'X': expected a list of 4 factors, got",
+        ),
     ],
 )
 def test_transfer_between_spaces_of_other_parameters_is_refused(config, message):

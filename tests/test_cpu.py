@@ -20,6 +20,7 @@ from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.conv import Conv
 from nni_tensor_tuners.tasks.device import GENERIC, Device, find_device
 from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul, cpu
+from nni_tensor_tuners.tasks.target import target_of
 
 DEVICES = [find_device("cpu"), GENERIC["cpu"], Device("cpu", "AVX", "cpu", cores=2, vector_lanes=8, vector_registers=16)]
 
@@ -29,7 +30,7 @@ SMALLER = {"c1": ["--batch", "2"], "c2": ["--batch", "2"]}
 
 def answer(workload, device, seed):
     """A random legal configuration, and what is wrong with its answer."""
-    space = SearchSpace.from_json(workload.search_space("cpu"), workload.constraints(device))
+    space = SearchSpace.from_json(workload.search_space(GENERIC["cpu"]), workload.constraints(device))
     config = space.sample(random.Random(seed))
     return config, fault(workload, config)
 
@@ -37,7 +38,7 @@ def answer(workload, device, seed):
 def fault(workload, config):
     """Compile and run a configuration; what is wrong with its answer, or None."""
     device = find_device("cpu")
-    target = build.target_of(device)
+    target = target_of(device)
     library = build.compile_module(build.instantiate(workload, config, device, target), target)
     inputs = workload.inputs()
     expected = workload.reference(*inputs)
@@ -99,7 +100,7 @@ def test_convolutions_are_right(workload, device, seed):
 def test_each_named_workload_runs_a_real_trial(name):
     """By the arguments that its experiments have; C1 and C2 on two images instead of 512."""
     workload = WORKLOADS[name]
-    space = SearchSpace.from_json(workload.search_space("cpu"), workload.constraints(find_device("cpu")))
+    space = SearchSpace.from_json(workload.search_space(GENERIC["cpu"]), workload.constraints(find_device("cpu")))
     config = space.sample(random.Random(0))
     arguments = [name, *SMALLER.get(name, []), "--target", "cpu", "--config", json.dumps(config)]
     command = [sys.executable, "-m", "nni_tensor_tuners.trial", *arguments]

@@ -19,6 +19,7 @@ from nni_tensor_tuners.tasks import cuda as cuda_templates
 from nni_tensor_tuners.tasks.conv import Conv
 from nni_tensor_tuners.tasks.device import GENERIC, Device, find_device, limits_of
 from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul, cuda
+from nni_tensor_tuners.tasks.target import target_of
 
 NVCC = pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not installed: the CUDA templates are not compiled to cubin"
@@ -88,15 +89,15 @@ def gpu():
 
 
 def space_of(task, extended=False, device=GENERIC["cuda"]):
-    return SearchSpace.from_json(task.search_space("cuda", extended), task.constraints(device, extended))
+    return SearchSpace.from_json(task.search_space(GENERIC["cuda"], extended), task.constraints(device, extended))
 
 
 def instantiated(workload, config, device=GENERIC["cuda"]):
-    return build.instantiate(workload, config, device, build.target_of(device))
+    return build.instantiate(workload, config, device, target_of(device))
 
 
 def source_of(module, device=GENERIC["cuda"]):
-    return build.device_source(build.compile_module(module, build.target_of(device)))
+    return build.device_source(build.compile_module(module, target_of(device)))
 
 
 def emulated(cases, folder, change=lambda source: source, device=GENERIC["cuda"]):
@@ -170,7 +171,7 @@ def test_any_kernel_gives_numpy_s_answer_and_needs_the_memory_that_the_constrain
 
 def shared_bytes(module, device=GENERIC["cuda"]):
     """Shared memory that a scheduled module's kernel allocates, (static, dynamic)."""
-    return cuda_limits.shared_bytes(cuda_limits.lowered(module, build.target_of(device)))
+    return cuda_limits.shared_bytes(cuda_limits.lowered(module, target_of(device)))
 
 
 # Of a GPU that gives a block hardly any shared memory unasked, so that small kernels ask.
@@ -200,7 +201,11 @@ def test_constraints_are_those_of_the_device():
     for name, (config, size) in LARGE.items():
         task = WORKLOADS[name]
         for extended in (False, True):
-            extras = {key: spec["_value"][0] for key, spec in task.search_space("cuda", extended).items() if key not in config}
+            extras = {
+                key: spec["_value"][0]
+                for key, spec in task.search_space(GENERIC["cuda"], extended).items()
+                if key not in config
+            }
             whole = {**config, **extras}
             assert space_of(task, extended, HOPPER).contains(whole) and not space_of(task, extended).contains(whole)
             static, dynamic = shared_bytes(instantiated(task, whole, HOPPER), HOPPER)
@@ -226,7 +231,7 @@ def test_a_grid_as_small_as_the_first_ones_bounds_the_blocks():
 
 
 def test_the_target_has_the_device_s_numbers():
-    target = build.target_of(replace(HOPPER, threads=512, shared_bytes=1024))
+    target = target_of(replace(HOPPER, threads=512, shared_bytes=1024))
     assert (target.attrs["max_threads_per_block"], target.attrs["max_shared_memory_per_block"]) == (512, 1024)
 
 
@@ -254,13 +259,17 @@ def test_a_configuration_without_extras_is_one_where_they_do_nothing(name):
     workload, config = CASES[name]
     neutral = {"vector": 1, "pad": 0, "stages": 1} | ({} if isinstance(workload, Conv) else {"unroll": cuda.UNROLL_STEPS})
     tvm.ir.assert_structural_equal(instantiated(workload, config), instantiated(workload, {**config, **neutral}))
-    paper, extended = (workload.search_space("cuda", flavour) for flavour in (False, True))
+    paper, extended = (workload.search_space(GENERIC["cuda"], flavour) for flavour in (False, True))
     assert paper.items() < extended.items()
 
 
 def test_the_cpu_template_has_no_extended_space():
     task, device = WORKLOADS["mm1"], GENERIC["cpu"]
-    assert task.search_space("cpu", extended=True) == task.search_space("cpu") == task.search_space("cuda")
+    assert (
+        task.search_space(GENERIC["cpu"], extended=True)
+        == task.search_space(GENERIC["cpu"])
+        == task.search_space(GENERIC["cuda"])
+    )
     assert task.constraints(device, extended=True) == task.constraints(device)
 
 
@@ -342,7 +351,7 @@ def test_the_space_has_as_many_configurations_as_the_nose_paper_s_table_ii_says(
 
 
 def test_the_space_of_a_convolution_is_that_of_topi_s_template():
-    space = WORKLOADS["resnet18-c2"].search_space("cuda")
+    space = WORKLOADS["resnet18-c2"].search_space(GENERIC["cuda"])
     names = ["tile_f", "tile_y", "tile_x", "tile_rc", "tile_ry", "tile_rx", "auto_unroll_max_step", "unroll_explicit"]
     assert list(space) == names
     assert [space[name]["_value"] for name in names[:6]] == [[64, 4], [56, 4], [56, 4], [64, 2], [3, 2], [3, 2]]
@@ -355,7 +364,7 @@ def test_the_space_of_a_convolution_is_that_of_topi_s_template():
 def test_the_templates_compile_to_cubin(name, arch, extended):
     workload, device = WORKLOADS[name], Device("cuda", arch, "cuda", arch=arch)
     module = instantiated(workload, space_of(workload, extended).sample(random.Random(0)), device)
-    with build.target_of(device):
+    with target_of(device):
         cubin = nvcc.compile_cuda(source_of(module, device), target_format="cubin", arch=arch, compiler="nvcc")
     assert bytes(cubin[:4]) == b"\x7fELF"
 
@@ -366,6 +375,6 @@ def test_a_kernel_that_asks_for_shared_memory_compiles_to_cubin(name):
     task, (config, _) = WORKLOADS[name], LARGE[name]
     source = source_of(instantiated(task, config, HOPPER), HOPPER)
     assert "extern __shared__" in source
-    with build.target_of(HOPPER):
+    with target_of(HOPPER):
         cubin = nvcc.compile_cuda(source, target_format="cubin", arch="sm_90", compiler="nvcc")
     assert bytes(cubin[:4]) == b"\x7fELF"

@@ -108,7 +108,7 @@ def test_on_c12_a_child_keeps_at_least_its_share(monkeypatch):
     # ResNet-18's C12 with CUDA constraints, NoSE's rate: 0.54 when illegal children were mutated again. Children that changed
     # little are legal more often than others, so it is rather more than 1 - p.
     task, rng = get_task("resnet18-c12"), random.Random(0)
-    space = SearchSpace.from_json(task.search_space("cuda"), task.constraints(GENERIC["cuda"]))
+    space = SearchSpace.from_json(task.search_space(GENERIC["cuda"]), task.constraints(GENERIC["cuda"]))
     movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
     parents = {space.random_point(rng): rng.random() for _ in range(16)}
     shares = []
@@ -161,9 +161,9 @@ def test_nose_measures_the_elite_of_its_offspring(monkeypatch):
     search = create_search("NoSE", space, seed=0, population_size=20)
     run(search, planted, 20)
     elite = [space.point(config) for config in search.ask(6)]  # 0.3 N
-    known = np.array([search._coordinates(point) for point in search.results])
+    known = np.array([space.features(point) for point in search.results])
     values = np.array(list(search.results.values()))
-    estimates = knn_estimate(np.array([search._coordinates(point) for point in bred]), known, values, 9)
+    estimates = knn_estimate(np.array([space.features(point) for point in bred]), known, values, 9)
     assert len(bred) == 30  # 1.5 N
     assert elite == [bred[i] for i in np.argsort(-estimates, kind="stable")[:6]]
 

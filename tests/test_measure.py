@@ -17,11 +17,11 @@ from conftest import TESTS, wait_for
 from faulty_template import FAULTS, Faulty
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.measure import ErrorCode, Limits, cores, lock, measure, measure_reference, reference, timing
+from nni_tensor_tuners.measure import ErrorCode, Limits, cores, measure, measure_reference, reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
 from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
-from nni_tensor_tuners.tasks import WORKLOADS
+from nni_tensor_tuners.tasks import WORKLOADS, shared
 from nni_tensor_tuners.tasks.device import GENERIC, Device, find_device
 from nni_tensor_tuners.tasks.matmul import LAYOUTS, Matmul
 
@@ -60,8 +60,8 @@ def test_odd_shapes():
         ("hangs_while_building", ErrorCode.BUILD_TIMEOUT, "took longer than 8 s to instantiate"),
         ("hangs_while_running", ErrorCode.RUN_TIMEOUT, "took longer than 4 s to run"),
         ("aborts_while_running", ErrorCode.RUNTIME_DEVICE, "the worker was killed by SIGABRT in stage run"),
-        ("wrong_answer", ErrorCode.WRONG_ANSWER, "elements differ from NumPy"),
-        ("reports_nan", ErrorCode.WRONG_ANSWER, "512 of 512 elements differ from NumPy"),
+        ("wrong_answer", ErrorCode.WRONG_ANSWER, "elements differ from the reference"),
+        ("reports_nan", ErrorCode.WRONG_ANSWER, "512 of 512 elements differ from the reference"),
     ],
 )
 def test_every_fault_has_its_error_code_and_leaves_no_process(fault, code, message):
@@ -139,7 +139,7 @@ def test_rounds_that_were_disturbed_all_along_are_made_again():
 
 def test_two_threads_on_one_core_are_noticed():
     core = min(os.sched_getaffinity(0))
-    assert cores.share([core, core])
+    wait_for(lambda: cores.share([core, core]))  # others may have slowed what it compares with
     assert len(os.sched_getaffinity(0)) == CPU.cores  # only the threads that looked were tied to it
 
 
@@ -247,7 +247,7 @@ def test_numpy_is_timed_the_same_way():
     ids=str,
 )
 def test_every_template_has_a_legal_configuration_for_every_shape(workload, kind):
-    space = SearchSpace.from_json(workload.search_space(kind), workload.constraints(GENERIC[kind]))
+    space = SearchSpace.from_json(workload.search_space(GENERIC[kind]), workload.constraints(GENERIC[kind]))
     assert space.contains(space.sample(random.Random(0)))
 
 
@@ -316,9 +316,9 @@ def test_an_answer_that_cannot_be_kept_is_no_failure(tmp_path):
 
 
 def test_the_shared_folder_is_ours_or_not_believed(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(shared.tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"tensor-tuners-{os.getuid()}"
-    assert lock.shared_folder() == folder == lock.shared_folder() and folder.stat().st_mode & 0o777 == 0o700
+    assert shared.shared_folder() == folder == shared.shared_folder() and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
     with pytest.raises(OSError, match=rf"^{folder}: others may write to it \(mode 777\); chmod 700 it, or remove it$"):
         DeviceLock(CPU)
@@ -327,12 +327,12 @@ def test_the_shared_folder_is_ours_or_not_believed(tmp_path, monkeypatch):
     for destination in ("elsewhere", "nothing", None):
         folder.symlink_to(tmp_path / destination) if destination else folder.touch()
         with pytest.raises(OSError, match=rf"^{folder}: expected a folder of ours, and it is none"):
-            lock.shared_folder()
+            shared.shared_folder()
         folder.unlink()
-    monkeypatch.setattr(lock.os, "getuid", lambda: 4711)
+    monkeypatch.setattr(shared.os, "getuid", lambda: 4711)
     (tmp_path / "tensor-tuners-4711").mkdir()
     with pytest.raises(OSError, match="tensor-tuners-4711: expected a folder of ours, and it belongs to user"):
-        lock.shared_folder()
+        shared.shared_folder()
 
 
 def test_a_shared_folder_that_is_not_ours_is_one_line_of_a_measurement(tmp_path, monkeypatch):

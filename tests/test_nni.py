@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -21,6 +22,7 @@ from nni_experiments import (
 )
 
 from nni_tensor_tuners import report
+from nni_tensor_tuners.frontends.nni import manager as managers
 from nni_tensor_tuners.search.registry import SEARCHES
 from nni_tensor_tuners.study import records
 
@@ -30,7 +32,7 @@ SMALL = "--n 32 --k 32 --m 32 --target cpu"
 
 
 def test_tuner_database_and_trial_agree_about_every_trial(experiment):
-    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=40, concurrency=4)
+    manager = experiment(f"python3 matmul.py {SMALL}", SMALL_SPACE, trials=24, concurrency=4)
 
     listening = [c.laddr.ip for c in psutil.Process(manager.pid).net_connections("inet") if c.status == psutil.CONN_LISTEN]
     assert listening and set(listening) == {"127.0.0.1"}
@@ -40,7 +42,7 @@ def test_tuner_database_and_trial_agree_about_every_trial(experiment):
     asked = {entry["parameter_id"]: entry["parameters"] for entry in journal(manager, "ask")}
     told = {entry["parameter_id"]: entry for entry in journal(manager, "tell")}
     trials = {record["trial_job_id"]: record for record in measured(manager)}
-    assert len(trials) == len(form) == len(metric) == len(told) == 40
+    assert len(trials) == len(form) == len(metric) == len(told) == 24
     for trial, record in trials.items():
         parameter_id = record["parameter_id"]
         assert form[trial]["parameter_id"] == parameter_id == metric[trial][0]
@@ -56,6 +58,21 @@ def test_experiments_started_at_once_have_ports_of_their_own(experiment):
     first, second = (start.result() for start in starts)
     assert first.url != second.url
     assert ended(first) == ended(second) == "DONE"
+
+
+def test_a_port_that_another_takes_meanwhile_is_left_to_it(experiment, monkeypatch):
+    space, free = (
+        {"kind": {"_type": "choice", "_value": ["dict", "dies"]}, "i": {"_type": "randint", "_value": [0, 1]}},
+        managers._free_port,
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(managers, "_free_port", lambda first=None: free(first) if first else port)
+        manager = experiment("python3 plain.py", space, code=TESTS / "trials")
+        assert not manager.url.endswith(f":{port}")
+        assert ended(manager) == "DONE"
 
 
 def test_a_trial_that_dies_before_it_asks_shifts_no_other(experiment):
@@ -97,6 +114,26 @@ def test_stop_and_resume(experiment, kill):
         json.dumps(entry["parameters"]): entry["fitness"] for entry in journal(resumed, "tell") if entry["fitness"] is not None
     }
     assert told == {json.dumps(record["config"]): record["tflops"] for record in after}
+
+
+def test_a_nested_space_is_exhausted_through_a_stop_and_a_resume(experiment):
+    width = {"_type": "discrete", "_value": [4, 8, 16, 32]}
+    branches = [
+        {"_name": "naive"},
+        {"_name": "wide", "width": width},
+        {"_name": "tiled", "X": {"_type": "factor", "_value": [8, 2]}},
+    ]
+    space = {"loop": {"_type": "choice", "_value": branches}}
+    manager = experiment("python3 nested.py", space, code=TESTS / "trials", concurrency=2)
+    wait_for(lambda: len(journal(manager, "tell")) >= 3)
+    manager.stop()
+    resumed = experiment.resume(manager.experiment_id)
+    assert ended(resumed) == "DONE"
+    expected = [{"_name": "naive"}]
+    expected += [{"_name": "wide", "width": value} for value in (4, 8, 16, 32)]
+    expected += [{"_name": "tiled", "X": [a, 8 // a]} for a in (1, 2, 4, 8)]
+    told = {json.dumps(entry["parameters"]["loop"], sort_keys=True): entry["fitness"] for entry in journal(resumed, "tell")}
+    assert told == {json.dumps(each, sort_keys=True): float(len(each)) for each in expected}
 
 
 def test_every_fault_is_survived_and_coded(experiment):
@@ -170,13 +207,20 @@ def test_warm_start_of_a_new_experiment(experiment, tmp_path):
     assert sorted(entry["parameters"]["i"] for entry in journal(manager, "ask")) == [4, 5]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_every_search_exhausts_a_small_space_once_under_its_registered_name(experiment, search):
-    space = {"i": {"_type": "randint", "_value": [0, 6]}, "kind": {"_type": "choice", "_value": ["good", "dies"]}}
-    more = {"AutoTVM": {"batch_size": 4}, "NoSE": {"population_size": 3}, "Genetic": {"population_size": 3}}.get(search, {})
-    manager = experiment("python3 plain.py", space, tuner=SEARCHES[search].nni_name, code=TESTS / "trials", **more)
-    assert ended(manager) == "DONE"
-    asked = [(entry["parameters"]["i"], entry["parameters"]["kind"]) for entry in journal(manager, "ask")]
-    assert sorted(asked) == [(i, kind) for i in range(6) for kind in ("dies", "good")]
-    if search == "AutoTVM":
-        assert "cost model of" in (manager.folder / "log" / "dispatcher.log").read_text()
+@pytest.mark.parametrize("searches", [list(SEARCHES)[start::3] for start in range(3)], ids=" ".join)
+def test_every_search_exhausts_a_small_space_once_under_its_registered_name(experiment, searches):
+    space = {"i": {"_type": "randint", "_value": [0, 4]}, "kind": {"_type": "choice", "_value": ["good", "dies"]}}
+    more = {"AutoTVM": {"batch_size": 3}, "NoSE": {"population_size": 3}, "Genetic": {"population_size": 3}}
+
+    def started(search):
+        named = SEARCHES[search].nni_name
+        return experiment("python3 plain.py", space, tuner=named, code=TESTS / "trials", **more.get(search, {}))
+
+    with ThreadPoolExecutor() as pool:  # side by side: most of the time they wait for NNI's polling
+        managers = list(pool.map(started, searches))
+    for search, manager in zip(searches, managers):
+        assert ended(manager) == "DONE"
+        asked = [(entry["parameters"]["i"], entry["parameters"]["kind"]) for entry in journal(manager, "ask")]
+        assert sorted(asked) == [(i, kind) for i in range(4) for kind in ("dies", "good")]
+        if search == "AutoTVM":
+            assert "cost model of" in (manager.folder / "log" / "dispatcher.log").read_text()

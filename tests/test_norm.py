@@ -10,10 +10,10 @@ from test_cpu import DEVICES, answer
 from test_cuda import HOPPER, NVCC, emulated, instantiated, source_of, space_of
 from tvm.support import nvcc
 
-from nni_tensor_tuners.measure import build
 from nni_tensor_tuners.measure.worker import wrong_answer
 from nni_tensor_tuners.tasks.device import GENERIC
 from nni_tensor_tuners.tasks.norm import Norm
+from nni_tensor_tuners.tasks.target import target_of
 
 norms = st.builds(Norm, st.integers(1, 40), st.sampled_from([1, 3, 4, 6, 16, 31, 48]), st.sampled_from([1, 2, 7, 12, 40]))
 
@@ -64,7 +64,7 @@ def test_the_kernel_compiles_to_cubin():
     task = Norm(480, 480, 4)
     assert task.constraints(HOPPER) == task.constraints(GENERIC["cuda"])  # nothing in it needs more than any device has
     config = {"B": [4, 1], "K": [225, 1, 256, 4]}
-    with build.target_of(HOPPER):
+    with target_of(HOPPER):
         source = source_of(instantiated(task, config, HOPPER), HOPPER)
         cubin = nvcc.compile_cuda(source, target_format="cubin", arch="sm_90", compiler="nvcc")
     assert bytes(cubin[:4]) == b"\x7fELF"

@@ -20,6 +20,7 @@ SMALL = {
     "NA2C": {"hidden_size": 8},
     "NoSE": {"population_size": 4},
     "Genetic": {"population_size": 4},
+    "Bansor": {"round_size": 1},
 }
 
 
@@ -273,7 +274,7 @@ def test_the_paper_s_workloads():
 @pytest.mark.parametrize(
     "name, class_args, message",
     [
-        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Genetic, Random"),
+        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, Genetic, Random"),
         ("OpEvo", {"parent_size": 8}, "OpEvo has no argument 'parent_size'; did you mean 'parents_size'"),
         ("Random", {"mutate_rate": 0.5}, "Random has no argument 'mutate_rate'; allowed: none"),
         ("OpEvo", {"parents_size": 0}, "parents_size must be an integer >= 1, got 0"),
@@ -288,6 +289,13 @@ def test_the_paper_s_workloads():
         ("AutoTVM", {"epsilon": True}, "epsilon must be a number from 0 to 1, got True"),
         ("NoSE", {"population_size": 1}, "population_size must be an integer >= 2, got 1"),
         ("NoSE", {"elite_ratio": 2}, "elite_ratio must be a number from 0.01 to 1.5, got 2"),
+        ("Bansor", {"inner": "Bansor"}, "inner must be one of WalkGP, .*, NoSE, Genetic, Random, got 'Bansor'"),
+        ("Bansor", {"selection": "greedy"}, "selection must be one of ucb, random, got 'greedy'"),
+        ("Bansor", {"exploration": -1}, "exploration must be a number from 0 to 100, got -1"),
+        ("Bansor", {"round_size": 0}, "round_size must be an integer >= 1, got 0"),
+        ("Bansor", {"inner_args": 8}, "inner_args must be WalkGP's arguments by name, got 8"),
+        ("Bansor", {"inner_args": {"seed": 1}}, "inner_args: WalkGP has no argument 'seed'; allowed: initial"),
+        ("Bansor", {"inner": "OpEvo", "inner_args": {"parents_size": 0}}, "parents_size must be an integer >= 1, got 0"),
         ("Genetic", {"mutation_rate": 1.5}, "mutation_rate must be a number from 0 to 1, got 1.5"),
         ("Random", {"seed": "x"}, "seed must be an integer, got 'x'"),
     ],

@@ -385,7 +385,6 @@ def test_walks_stay_inside_the_constraints(json_space, constraints, seed, q):
         ({"_type": "factor", "_value": [8]}, r"'X': factor needs _value \[product, parts\]"),
         ({"_type": "choice", "_value": []}, r"'X': a choice needs a non-empty list"),
         ({"_type": "choice", "_value": [1, 2, 1]}, r"'X': duplicate values in \[1, 2, 1\]"),
-        ({"_type": "choice", "_value": [{"_name": "a"}]}, r"'X': nested choices"),
         ({"_type": "discrete", "_value": []}, r"'X': a discrete parameter needs a non-empty list"),
         ({"_type": "discrete", "_value": [1, 1.0]}, r"'X': duplicate values"),
         ({"_type": "discrete", "_value": ["a"]}, r"'X': a discrete parameter's values must be finite numbers, got 'a'"),

@@ -56,6 +56,55 @@ def test_the_loop_is_the_same_search_as_asking_and_telling_by_hand(seed, batch):
     assert by_run == by_hand
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), batch=st.integers(1, 5))
+def test_what_cannot_be_scheduled_is_not_handed_out_and_counts_as_failed(seed, batch):
+    space = SearchSpace.from_json(SMALL | {"v": {"_type": "randint", "_value": [0, 4]}})
+    one = Study(create_search("OpEvo", space, seed=seed), settle=lambda config: config if config["u"] != 16 else None)
+    handed = [trial.config for trial in one.run(lambda config: (1.0, None), 100, batch)]
+    assert sorted((config["u"], config["v"]) for config in handed) == [(u, v) for u in (0, 64) for v in range(4)]
+    assert len(one.search.results) == 12 and one.exhausted
+    assert {
+        config["u"] for config in map(space.config, one.search.results) if one.search.results[space.point(config)] is None
+    } == {16}
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), batch=st.integers(1, 5), name=st.sampled_from(["OpEvo", "Random", "GBFS"]))
+def test_of_configurations_that_are_built_alike_one_is_measured_and_all_are_told(tmp_path_factory, seed, batch, name):
+    """All of one u are built as the one with the highest v."""
+    space = SearchSpace.from_json(SMALL | {"v": {"_type": "randint", "_value": [0, 4]}})
+    journal = tmp_path_factory.mktemp("study") / "journal"
+
+    def begun():
+        return Study(create_search(name, space, seed=seed), journal, settle=lambda config: {**config, "v": 3})
+
+    one = begun()
+    handed = [trial.config for trial in one.run(lambda config: (float(config["u"]), None), 100, batch)]
+    assert sorted((config["u"], config["v"]) for config in handed) == [(0, 3), (16, 3), (64, 3)]
+    fitness = {point: space.config(point)["u"] for point in space.points(one.search.rng)}
+    assert one.search.results == fitness
+    again = begun()
+    again.resume([], list)
+    assert again.search.results == fitness
+
+
+def test_what_was_refused_is_known_after_a_resume(tmp_path):
+    def begun():
+        return Study(
+            create_search("Random", SearchSpace.from_json(SMALL)),
+            tmp_path / "journal",
+            lambda config: config if config["u"] != 16 else None,
+        )
+
+    before = begun()
+    list(before.run(lambda config: (1.0, None), 2))  # both that can be scheduled
+    before.ask([2])
+    after = begun()
+    after.resume([], list)
+    assert told(after) == told(before) and 16 in [config["u"] for config in map(json.loads, told(after))]
+
+
 def test_pending_trials_end_when_told_and_late_results_count():
     one = study()
     first, second = one.ask(["a", "b"])

@@ -11,7 +11,7 @@ from test_search import MM1, TARGET, distance, planted
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
 from nni_tensor_tuners.search.actor_critic import ActorCritic
 from nni_tensor_tuners.tasks import get_task
-from nni_tensor_tuners.tasks.device import find_device
+from nni_tensor_tuners.tasks.device import GENERIC, find_device
 
 UNTILED = {"X": [512, 1, 1, 1], "Y": [1024, 1, 1, 1], "K": [1024, 1, 1]}
 BOTH = ["GBFS", "NA2C"]
@@ -272,7 +272,7 @@ def test_trials_side_by_side_search_as_trials_in_turn_do():
 @pytest.mark.parametrize("name", BOTH)
 def test_512_proposals_on_mm1_as_tuned_here(name):
     task = get_task("mm1")
-    space = SearchSpace.from_json(task.search_space("cpu"), task.constraints(find_device("cpu")))
+    space = SearchSpace.from_json(task.search_space(GENERIC["cpu"]), task.constraints(find_device("cpu")))
     target = space.sample(random.Random(0))
 
     def fitness(config):

@@ -68,12 +68,12 @@ def test_the_package_that_runs_is_the_installed_one(run, installed):
 
 def test_register_tune_report_and_export_in_an_empty_folder(run, tmp_path):
     assert run("tensor-tuners", "register").split(": ")[1].split(", ")[0] == "WalkGP"
-    printed = run("tensor-tuners", "tune", "mm1", "--trials", "8")
-    assert "8 trials (8 no_error)" in printed and "x NumPy's" in printed
+    printed = run("tensor-tuners", "tune", "mm1", "--trials", "3")
+    assert "3 trials (3 no_error)" in printed and "x NumPy's" in printed
     (experiment,) = [line.split()[1] for line in printed.splitlines() if line.startswith("experiment ")]
     folder = tmp_path / "runs" / experiment
     assert {"best.json", "kernel.so", "run_kernel.py"} <= {path.name for path in folder.iterdir()}
-    assert run("tensor-tuners", "report", experiment).startswith("8 trials (8 no_error)")
+    assert run("tensor-tuners", "report", experiment).startswith("3 trials (3 no_error)")
     run("tensor-tuners", "export", experiment, "--top", "1", "--rounds", "1", "--output", "kernel")
     assert json.loads((tmp_path / "kernel" / "best.json").read_text())["workload"]["operator"] == "matmul"
     assert "largest difference from NumPy" in run("python3", str(tmp_path / "kernel" / "run_kernel.py"))
@@ -82,7 +82,7 @@ def test_register_tune_report_and_export_in_an_empty_folder(run, tmp_path):
 def test_an_experiment_folder_written_there_runs_there(run, tmp_path):
     shape = "--batch 1 --in-channels 4 --image 8 8 --out-channels 4 --kernel 3 --padding 1".split()
     written = run("tensor-tuners", "space", "conv2d", *shape, "--output", "mine").split()
-    assert len(written) == 1 + len(SEARCHES)
+    assert len(written) == 1 + sum(not entry.nested for entry in SEARCHES.values())
     run("tensor-tuners", "check", *(path for path in written if path.endswith(".yml")))
     assert "2 trials (2 no_error)" in run("tensor-tuners", "tune", "mine/walkgp.yml", "--trials", "2")
 

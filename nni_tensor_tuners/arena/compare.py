@@ -147,7 +147,7 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
         for seed in range(seeds):
             for label, (search, class_args) in searches.items():
                 folder = Path(output) / "nni" / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
-                write_folder(folder, name, arguments, task, [device])
+                write_folder(folder, name, arguments, task, [device], searches=[search])
                 path = folder / f"{search.lower()}.yml"
                 _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials)
                 started = time.time()

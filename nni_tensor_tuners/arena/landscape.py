@@ -11,6 +11,7 @@ from statistics import median
 from ..space import SearchSpace
 from ..study import records
 from ..tasks import from_dict
+from ..tasks.device import GENERIC
 
 MANIFEST = "MANIFEST.json"
 # Kernel Tuner writes this for a configuration that failed where its objective has no word for it.
@@ -37,9 +38,14 @@ class RecordedSpace(SearchSpace):
         """Whether a point has been recorded."""
         return point in self._members
 
+    def restricted(self, i, branch):
+        space = super().restricted(i, branch)
+        inside = [self.config(point) for point in self._recorded if point[i] == branch]
+        return RecordedSpace(space.parameters, [space.point(config) for config in inside])
+
     def random_point(self, rng):
-        """A uniformly random recorded point."""
-        return self._recorded[int(rng.random() * len(self._recorded))]
+        """A uniformly random recorded point, or None if there is none."""
+        return self._recorded[int(rng.random() * len(self._recorded))] if self._recorded else None
 
     def points(self, rng):
         """Every recorded point once, in random order."""
@@ -204,8 +210,9 @@ def _from_records(name, found):
     if len(kinds) != 1:
         raise ValueError(f"expected records of one workload on one kind of device, found {len(kinds)}")
     task, kind = from_dict(measured[0]["workload"]), measured[0]["device"]["kind"]
-    paper = task.search_space(kind)
-    search_space = task.search_space(kind, extended=set(measured[0]["config"]) != set(paper))
+    device = GENERIC[kind]
+    paper = task.search_space(device)
+    search_space = task.search_space(device, extended=set(measured[0]["config"]) != set(paper))
     rows = ((record["config"], record["tflops"] if records.succeeded(record) else None) for record in measured)
     return _landscape(name, search_space, rows)
 

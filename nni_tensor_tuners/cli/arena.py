@@ -73,12 +73,13 @@ _LANDSCAPE_HELP = (
 
 
 def _add_searches(sub):
+    usual = [name for name, entry in SEARCHES.items() if not entry.nested]  # the others would repeat what another one does
     sub.add_argument(
         "--searches",
         nargs="+",
-        default=list(SEARCHES),
+        default=usual,
         metavar="SEARCH",
-        help=f"NAME or NAME:argument=value:... (default: {_listed(SEARCHES)})",
+        help=f"NAME or NAME:argument=value:... (default: {_listed(usual)})",
     )
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ..search import registry
-from ..tasks import WORKLOADS, get_task
-from ..tasks.arguments import address, positive
+from ..tasks import WORKLOADS
+from ..tasks.arguments import address, is_program, named_task, positive
 from ..tasks.device import find_device
 from .progress import Progress
 
@@ -20,7 +20,8 @@ def add_commands(command):
     sub.add_argument(
         "experiment",
         nargs="?",
-        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}), within the limits of this very machine",
+        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}) or program (module.py:function, or a TVM "
+        "module saved as file.json), within the limits of this very machine",
     )
     sub.add_argument("--search", default="OpEvo", choices=registry.SEARCHES, help="for a workload (default: %(default)s)")
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
@@ -62,6 +63,9 @@ def add_commands(command):
     sub.add_argument("--top", type=positive, default=4, help="configurations to time again (default: 4)")
     sub.add_argument("--rounds", type=positive, default=3, help="times each is timed (default: 3)")
     sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
+    sub.add_argument(
+        "--database", metavar="FOLDER", help="add the schedules of a program to the MetaSchedule database there, too"
+    )
 
     sub = command(
         "serve",
@@ -88,14 +92,17 @@ def add_commands(command):
 def _tune(args):
     if (args.experiment is None) == (args.resume is None):
         raise ValueError("tune: give an experiment file, or --resume with the id of a stopped experiment")
-    workload = (args.experiment or "").lower()
+    task, name = None, (args.experiment or "").lower()
+    if is_program(args.experiment) or name in WORKLOADS:
+        args.workload = args.experiment
+        task, arguments, name = named_task(args)
     if args.local:
-        if workload not in WORKLOADS:
-            raise ValueError(f"--local: name a workload; allowed: {', '.join(WORKLOADS)}")
+        if task is None:
+            raise ValueError(f"--local: name a program (module.py:function) or a workload; allowed: {', '.join(WORKLOADS)}")
         from ..frontends import local
 
-        output = args.output or f"runs/{workload}-{args.search.lower()}"
-        return local.tune(get_task(workload), find_device(), args.search, {}, args.trials or 512, output, Progress())
+        output = args.output or f"runs/{name}-{args.search.lower()}"
+        return local.tune(task, find_device(), args.search, {}, args.trials or 512, output, Progress())
     from ..frontends.nni.tune import resume, tune
 
     if args.resume is not None:
@@ -103,11 +110,11 @@ def _tune(args):
             raise ValueError("tune: --trials and --concurrency are for new experiments")
         return resume(args.resume, Progress(), args.output, args.port)
     path = args.experiment
-    if workload in WORKLOADS:
+    if task is not None:
         from ..frontends.nni.experiment import write_folder
 
-        folder = Path("runs") / workload
-        write_folder(folder, workload, workload, get_task(workload), [find_device()])
+        folder = Path("runs") / name
+        write_folder(folder, name, arguments, task, [find_device()], searches=[args.search])
         path = folder / f"{args.search.lower()}.yml"
     return tune(path, Progress(), args.output, args.trials, args.concurrency, args.port)
 
@@ -154,7 +161,7 @@ def _export(args):
 
     folder = find_folder(args.experiment)
     output = Path(args.output or Path("runs") / folder.name)
-    export.finish(report.load(folder), output, Progress(), args.top, args.rounds)
+    export.finish(report.load(folder), output, Progress(), args.top, args.rounds, args.database)
 
 
 def _serve(args):

@@ -17,6 +17,7 @@ def add_commands(command):
         "examples: tensor-tuners space mm1 --target cuda      tensor-tuners space matmul --n 64 --k 64 --m 64 --output experiments/mine",
     )
     sub.add_argument("workload", help=WORKLOAD_HELP)
+    sub.add_argument("source", nargs="?", help="after the word program: module.py:function, or a file.json")
     add_shape(sub)
     sub.add_argument(
         "--target",
@@ -45,6 +46,10 @@ def add_commands(command):
 def _space(args):
     from ..frontends.nni import experiment
 
+    if args.source is not None:
+        if args.workload != "program":
+            raise ValueError(f"{args.source}: only the word program takes another one after it")
+        args.workload = args.source
     task, arguments, name = named_task(args)
     extended = args.space == "extended"
     if is_remote(args):

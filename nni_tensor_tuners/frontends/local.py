@@ -32,9 +32,10 @@ class LocalStudy:
     """
 
     def __init__(self, task, device, search, seed, class_args, path, tags, constraints=()):
-        space = SearchSpace.from_json(task.search_space(device.kind), [*task.constraints(device), *constraints])
+        space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *constraints])
         start = time.perf_counter()
-        self.study = Study(create_search(search, space, seed=seed, **class_args))
+        made = create_search(search, space, seed=seed, **class_args)
+        self.study = Study(made, settle=task.settler(device))
         self._unaccounted = time.perf_counter() - start  # seconds inside the search that no record has yet
         self._task, self._device, self._path, self._tags = task, device, path, tags
         self._place = json.loads(json.dumps({"workload": task.to_dict(), "device": device.label()}))  # as it is read again

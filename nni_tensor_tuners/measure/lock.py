@@ -2,31 +2,8 @@
 
 import contextlib
 import fcntl
-import os
-import stat
-import tempfile
-from pathlib import Path
 
-
-def shared_folder():
-    """This user's folder for what processes share.
-
-    Raises
-    ------
-    OSError
-        In one line, if what has its name is not a folder that only we can write to: anybody may have made it.
-    """
-    folder = Path(tempfile.gettempdir()) / f"tensor-tuners-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise OSError(f"{folder}: expected a folder of ours, and it is none (a link or a file); remove it")
-    if status.st_uid != os.getuid():
-        raise OSError(f"{folder}: expected a folder of ours, and it belongs to user {status.st_uid}")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(f"{folder}: others may write to it (mode {stat.S_IMODE(status.st_mode):o}); chmod 700 it, or remove it")
-    return folder
+from ..tasks.shared import shared_folder
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ import time
 
 from ..tasks import Task, from_dict
 from ..tasks.device import Device
+from ..tasks.shared import shared_folder
+from ..tasks.target import target_of
 from .child import die_with_parent, first_line
 from .codes import ErrorCode
 from .limits import Limits
-from .lock import DeviceLock, shared_folder
+from .lock import DeviceLock
 from .reference import expected_output
 
 # NumPy and TVM are imported inside functions, once the device is ours to disturb.
@@ -62,7 +64,7 @@ def run_job(job, begin):
     with lock.shared():
         from . import build, cores  # imports TVM, which is work for a CPU's cores as well
 
-        target = build.target_of(device)
+        target = target_of(device)
         begin("instantiate")
         start = time.perf_counter()
         try:
@@ -125,11 +127,19 @@ def opened_here(library, kind):
 
     if kind == "cuda":
         return library.mod, tvm.cuda(), lambda array: tvm.runtime.tensor(array, tvm.cuda())
-    return library.mod, tvm.cpu(), lambda array: tvm_ffi.from_dlpack(place(array))
+
+    def put(array):
+        placed = place(array)
+        if array.dtype.kind != "V":
+            return tvm_ffi.from_dlpack(placed)
+        # A type that NumPy, and so DLPack, has not by itself: bfloat16.
+        return tvm_ffi.from_dlpack(placed.view(f"u{array.itemsize}"))._create_view(array.shape, str(array.dtype))
+
+    return library.mod, tvm.cpu(), put
 
 
 def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms, disturbed=None):
-    """Run once and compare with NumPy, then time; ``opened()`` returns what `opened_here` does."""
+    """Run once and compare with the reference, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
     from .timing import time_repeatedly
@@ -176,6 +186,8 @@ def wrong_answer(actual, expected, tolerance=Task.tolerance):
     """None if an output is right, else what is wrong with it; ``tolerance`` is relative to the largest expected output."""
     import numpy as np
 
+    if expected.dtype != np.float32:  # differences of short types would overflow
+        actual, expected = actual.astype(np.float64), expected.astype(np.float64)
     tolerance *= float(np.abs(expected).max())
     error = np.abs(actual - expected)
     wrong = ~(error <= tolerance)  # so that NaN is wrong
@@ -183,7 +195,7 @@ def wrong_answer(actual, expected, tolerance=Task.tolerance):
         return None
     place_ = tuple(int(i) for i in np.argwhere(wrong)[0])
     return (
-        f"{int(wrong.sum())} of {wrong.size} elements differ from NumPy by more than {tolerance:.1e}; "
+        f"{int(wrong.sum())} of {wrong.size} elements differ from the reference by more than {tolerance:.1e}; "
         f"at {place_}: {actual[place_]:.6g} instead of {expected[place_]:.6g}"
     )
 

@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-from .base import Search, check_choice, check_elsewhere, check_integer, check_number
+from ..space.nested import flatten
+from .base import Search, check_choice, check_integer, check_number, nearest_here
 from .cost_model import CostModel, one_thread
 
 _log = logging.getLogger(__name__)
@@ -213,11 +214,14 @@ class AutoTVM(Search):
 
     def _features_elsewhere(self, config):
         """Features of a configuration of another space with the same parameters: other extents, other values."""
-        check_elsewhere(self.space, config)
-        try:
-            return [x for parameter in self.space.parameters for x in parameter.features_of_value(config[parameter.name])]
-        except ValueError as error:
-            raise ValueError(f"transfer: {error}") from None
+        point, values = nearest_here(self.space, config), flatten(config)
+        return [
+            x
+            for parameter, vertex in zip(self.space.parameters, point)
+            for x in (
+                parameter.tree_features(vertex) if vertex is None else parameter.features_of_value(values[parameter.name])
+            )
+        ]
 
     # Simulated annealing.
 
@@ -254,8 +258,10 @@ class AutoTVM(Search):
         return best.found, step
 
     def _moved(self, point):
-        i = self._movable[int(self.rng.random() * len(self._movable))]
-        return (*point[:i], self.space.parameters[i].sample_other(point[i], self.rng), *point[i + 1 :])
+        movable = [i for i in self._movable if point[i] is not None]
+        i = movable[int(self.rng.random() * len(movable))] if movable else None
+        moved = (self.space.parameters[i].sample_other(v, self.rng) if i == j else v for j, v in enumerate(point))
+        return self.space.drawn(self.rng, moved)
 
     def _consider(self, best, point, value):
         return point not in self._seen and best.add(point, value)

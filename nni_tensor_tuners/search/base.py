@@ -145,10 +145,14 @@ class Search(ABC):
         return point
 
 
-def check_elsewhere(space, config):
-    """Raise ValueError unless a configuration measured elsewhere has the parameters of this space."""
-    if not isinstance(config, dict) or set(config) != set(space.names):
+def nearest_here(space, config):
+    """The point that stands for a configuration measured elsewhere; ValueError unless it has the parameters of this space."""
+    if not isinstance(config, dict):
         raise ValueError(f"transfer: expected the parameters {', '.join(space.names)}, got {config!r}")
+    try:
+        return space.nearest_point(config)
+    except ValueError as error:
+        raise ValueError(f"transfer: {error}") from None
 
 
 def check_integer(name, value, minimum=1):

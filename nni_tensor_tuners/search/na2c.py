@@ -88,7 +88,7 @@ class NA2C(Search):
         self._trained_on = 0
         generator = np.random.default_rng(self.rng.getrandbits(64))
         # Constraints do not matter to a scale, and legal points may be hard to find.
-        samples = [[parameter.sample(self.rng) for parameter in space.parameters] for _ in range(SCALING_POINTS)]
+        samples = [space.drawn(self.rng) for _ in range(SCALING_POINTS)]
         raw = np.array([self._raw_input(point) for point in samples])
         self._mean, self._scale = raw.mean(axis=0), np.maximum(raw.std(axis=0), 1e-6)
         self.network = ActorCritic(raw.shape[1], hidden_size, len(self._moves), lr, generator)
@@ -153,7 +153,7 @@ class NA2C(Search):
             moved = {}
             for action, (i, move) in enumerate(self._moves):
                 vertex = self.space.parameters[i].move(state[i], move)
-                if vertex is not None and self.space.is_legal(point := (*state[:i], vertex, *state[i + 1 :])):
+                if vertex is not None and self.space.is_legal(point := self.space.replaced(state, i, vertex)):
                     moved[action] = point
             self._successors[state] = moved
         return self._successors[state]
@@ -197,5 +197,4 @@ class NA2C(Search):
 
     def _raw_input(self, point):
         # Logarithms: tiles and unroll depths grow by factors.
-        numbers = (x for parameter, vertex in zip(self.space.parameters, point) for x in parameter.features(vertex))
-        return [np.copysign(np.log2(1 + abs(x)), x) for x in numbers]
+        return [np.copysign(np.log2(1 + abs(x)), x) for x in self.space.features(point)]

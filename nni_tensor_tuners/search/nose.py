@@ -83,15 +83,12 @@ class NoSE(Search):
         children = offspring(self.space, population, self.mutation_rate, self.offspring_size, self._seen, self.rng)
         if not children:
             return []
-        known = np.array([self._coordinates(point) for point in self.results])
+        known = np.array([self.space.features(point) for point in self.results])
         failed = self.worst
         values = np.array([failed if fitness is None else fitness for fitness in self.results.values()])
-        estimates = knn_estimate(np.array([self._coordinates(point) for point in children]), known, values, self.neighbours)
+        estimates = knn_estimate(np.array([self.space.features(point) for point in children]), known, values, self.neighbours)
         ranked = np.argsort(-estimates, kind="stable")[: self.elite_size]
         return [children[i] for i in ranked]
-
-    def _coordinates(self, point):
-        return [x for parameter, vertex in zip(self.space.parameters, point) for x in parameter.features(vertex)]
 
 
 def knn_estimate(queries, known, values, k):

@@ -4,7 +4,7 @@ import heapq
 from bisect import insort
 
 from .base import Search, check_integer
-from .variation import proportional
+from .variation import complete, proportional
 
 # How often a child that breaks a constraint or was seen before is drawn again, before a random configuration takes its place.
 MAX_ATTEMPTS = 200
@@ -99,6 +99,7 @@ class OpEvo(Search):
             if child is None:  # Equation (2): each parameter from a parent of its own
                 donors = self.rng.choices(parents, weights, k=len(self.space.parameters))
                 recombined = tuple(donor[i] for i, donor in enumerate(donors))
+                recombined = complete(self.space, recombined, parents, weights, self.rng)
                 mutated = self.space.walk_point(recombined, self.mutate_rate, self.rng)
             else:  # section 4.4: a child already sampled is mutated again
                 mutated = self.space.walk_point(child, self.mutate_rate, self.rng)

@@ -62,6 +62,8 @@ class Entry:
         The name NNI knows it by, where it is not ``name``.
     transfers
         Whether it learns from what was measured of another shape or on another device (`Search.transfer`).
+    nested
+        Whether it is of use only where the space has a nested choice.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Entry:
     arguments: tuple = ()
     registered: str = ""
     transfers: bool = False
+    nested: bool = False
 
     @property
     def nni_name(self):
@@ -164,6 +167,20 @@ _ENTRIES = (
             Argument("neighbours", 9, "k, measured configurations that an estimate is made of", shown=True),
             Argument("mutation_rate", 0.3, "p, of every parameter", shown=True),
         ),
+    ),
+    Entry(
+        "Bansor",
+        ".bansor",
+        "bandit over the branches of a nested choice, a search inside each",
+        (
+            Argument("inner", "WalkGP", "the search inside a branch", paper="Ansor's evolution", shown=True),
+            Argument("selection", "ucb", "of the branch: ucb, or random, which is Ansor's", shown=True),
+            Argument("exploration", 0.3, "C, what rarely chosen branches gain with ucb", shown=True),
+            Argument("round_size", 16, "trials in a branch before one is chosen again", paper="tries 16 and 64", shown=True),
+            Argument("inner_args", None, "arguments of the inner search, by name", stands_for={}),
+        ),
+        transfers=True,
+        nested=True,
     ),
     Entry(
         "Genetic",

@@ -33,7 +33,8 @@ def offspring(space, parents, mutation_rate, count, seen, rng):
     children = {}  # a dict for its order
     for _ in range(count):
         for _ in range(MAX_ATTEMPTS):
-            crossed = single_point_crossover(*two_parents(points, weights, rng), rng)
+            a, b = two_parents(points, weights, rng)
+            crossed = complete(space, single_point_crossover(a, b, rng), [a, b], [1, 1], rng)
             child = uniform_mutation(space, crossed, mutation_rate, rng)
             if child not in seen and child not in children and space.is_legal(child):
                 children[child] = None
@@ -60,6 +61,19 @@ def two_parents(points, weights, rng):
     return points[first], points[second]
 
 
+def complete(space, child, parents, weights, rng):
+    """A child of several parents with what its branches have: of a parent that has it, by weight, else drawn at random.
+
+    Where there are no nested choices it is complete as it is, and costs no random number.
+    """
+
+    def inherited(i):
+        having = [(parent[i], weight) for parent, weight in zip(parents, weights) if parent[i] is not None and weight > 0]
+        return rng.choices(*zip(*having))[0] if having else space.parameters[i].sample(rng)
+
+    return space.settled(child, inherited)
+
+
 def single_point_crossover(a, b, rng):
     """The parameters of ``a`` up to a random cut, those of ``b`` from there on."""
     cut = int(rng.random() * len(a))
@@ -67,8 +81,12 @@ def single_point_crossover(a, b, rng):
 
 
 def uniform_mutation(space, point, rate, rng):
-    """Every parameter, with probability ``rate``, replaced by another of its values, all equally likely."""
-    return tuple(
+    """Every parameter, with probability ``rate``, replaced by another of its values, all equally likely.
+
+    What another branch of a nested choice has of its own is drawn at random.
+    """
+    mutated = tuple(
         parameter.sample_other(vertex, rng) if parameter.size > 1 and rng.random() < rate else vertex
         for parameter, vertex in zip(space.parameters, point)
     )
+    return space.drawn(rng, mutated)

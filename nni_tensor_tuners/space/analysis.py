@@ -1,7 +1,8 @@
 """How much of a space its constraints leave, and what each of them takes."""
 
 import random
-from itertools import product
+
+from .search_space import SearchSpace
 
 # Spaces up to this size are counted, larger ones sampled.
 COUNTED, SAMPLED = 1_000_000, 20_000
@@ -22,21 +23,20 @@ def analyse(space, seed=0, progress=lambda done, total: None):
     Returns
     -------
     dict
-        ``size`` (configurations before constraints), ``looked_at`` (all of them, or a uniform sample with replacement),
-        ``exact`` (whether all), ``legal`` (of those looked at, how many satisfy every constraint), ``constraints`` (text -> how
+        ``size`` (configurations before constraints), ``looked_at`` (all of them, or a sample by `SearchSpace.drawn`), ``exact``
+        (whether all), ``legal`` (of those looked at, how many satisfy every constraint), ``constraints`` (text -> how
         many satisfy it by itself).
     """
-    exact = space.size <= COUNTED
+    exact, rng = space.size <= COUNTED, random.Random(seed)
     if exact:
-        points = product(*([parameter.unrank(i) for i in range(parameter.size)] for parameter in space.parameters))
+        points = SearchSpace(space.parameters).points(rng)
     else:
-        rng = random.Random(seed)
-        points = (tuple(parameter.sample(rng) for parameter in space.parameters) for _ in range(SAMPLED))
+        points = (space.drawn(rng) for _ in range(SAMPLED))
     total = space.size if exact else SAMPLED
     counts, legal = [0] * len(space.constraints), 0
     for done, point in enumerate(points, 1):
-        config = space.config(point)
-        held = [constraint.holds(config) for constraint in space.constraints]
+        values = space.values(point)
+        held = [constraint.holds(values) for constraint in space.constraints]
         counts = [count + holds for count, holds in zip(counts, held)]
         legal += all(held)
         if done % 5000 == 0:

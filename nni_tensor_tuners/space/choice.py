@@ -16,8 +16,6 @@ class Choice(Parameter):
         self.name = name
         if not isinstance(values, list) or not values:
             raise self.error(f"a choice needs a non-empty list of values, got {values!r}")
-        if any(isinstance(value, dict) and "_name" in value for value in values):
-            raise self.error("nested choices (values with a '_name') are not supported; list plain values")
         self.index = Index(self, values)
         self.size = self.moves = len(values)
 

@@ -1,7 +1,9 @@
 """Constraints between parameters: boolean expressions such as ``X[2] * Y[2] <= 1024``.
 
 The language is Python's, cut down to arithmetic (``+ - * / // %``), comparison (``== != < <= > >= in``), ``and or not``,
-indexing, literals, and ``min max len``. An expression is parsed with ``ast`` and turned into closures node by node; nothing
+indexing, literals, and ``min max len``. A parameter inside a nested choice is written ``schedule.X``, the name of its branch
+``schedule._name``; a constraint that comes to a parameter that is not active says nothing about that configuration. An
+expression is parsed with ``ast`` and turned into closures node by node; nothing
 is handed to the interpreter, and what is not on the list is refused when the constraint is read.
 """
 
@@ -29,6 +31,10 @@ COMPARE = {
 }
 FUNCTIONS = {"min": min, "max": max, "len": len}
 ALLOWED = "arithmetic + - * / // %, comparison, and/or/not, indexing, min, max, len"
+
+
+class _NotActive(Exception):
+    """A parameter is not there in this configuration."""
 
 
 class Constraint:
@@ -68,7 +74,9 @@ class Constraint:
         self._evaluate = self._compile(tree.body)
 
     def holds(self, values):
-        """Whether the expression is true of ``values`` (name -> value). A division by zero counts as false.
+        """Whether the expression is true of ``values`` (name -> value), or comes to a name that is not among them.
+
+        A division by zero counts as false.
 
         Raises
         ------
@@ -77,10 +85,12 @@ class Constraint:
         """
         try:
             return bool(self._evaluate(values))
+        except _NotActive:
+            return True
         except ZeroDivisionError:
             return False
         except (TypeError, IndexError, KeyError, ValueError, OverflowError, MemoryError) as error:
-            used = {name: values[name] for name in sorted(self.names)}
+            used = {name: values[name] for name in sorted(self.names) if name in values}
             raise self._error(f"cannot be evaluated for {used} ({error})") from None
 
     def _error(self, message):
@@ -91,8 +101,8 @@ class Constraint:
         if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str, bool)):
             constant = node.value
             return lambda values: constant
-        if isinstance(node, ast.Name):
-            return self._name(node.id)
+        if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and self._is_in_a_choice(ast.unparse(node))):
+            return self._name(ast.unparse(node))
         if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
             apply, left, right = BINARY[type(node.op)], self._compile(node.left), self._compile(node.right)
             return lambda values: apply(left(values), right(values))
@@ -113,11 +123,20 @@ class Constraint:
             return self._call(node)
         raise self._error(f"'{ast.unparse(node)}' is not allowed; allowed: {ALLOWED}")
 
+    def _is_in_a_choice(self, name):
+        return any(parameter.startswith(name.partition(".")[0] + ".") for parameter in self._parameters)
+
     def _name(self, name):
         if name not in self._parameters:
             raise self._error(f"'{name}' is no parameter; parameters: {', '.join(self._parameters)}")
         self.names.add(name)
-        return lambda values: values[name]
+
+        def value(values):
+            if name not in values:
+                raise _NotActive
+            return values[name]
+
+        return value
 
     def _boolean(self, node):
         operands = [self._compile(value) for value in node.values]

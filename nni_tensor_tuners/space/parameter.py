@@ -26,12 +26,15 @@ class Axis(NamedTuple):
         Whether every level is adjacent to every other, instead of to the next ones only.
     smooth
         Whether the levels are a list of numbers, along which performance changes gradually, and not tile extents or positions.
+    optional
+        Whether there is one level more, the last, for a parameter that is not active; ``level`` is not asked for it.
     """
 
     size: int
     level: Callable
     complete: bool = False
     smooth: bool = False
+    optional: bool = False
 
 
 class Parameter(ABC):

@@ -3,8 +3,8 @@
 from itertools import combinations
 from math import factorial
 
-from .parameter import Axis, Parameter
 from .choice import Index
+from .parameter import Axis, Parameter
 
 
 class Permutation(Parameter):

@@ -44,6 +44,9 @@ class Study:
         A `Search`.
     journal
         A file that gets a line for everything asked and told, which `resume` reads; None for none.
+    settle
+        What is built where a configuration is asked for, a function (`Task.settler`); None if it always is that one. What it
+        has none for is told the search as failed, without a trial; what is built as another one as that one.
 
     Attributes
     ----------
@@ -57,8 +60,11 @@ class Study:
         Spent inside the search: in all, and in its longest call.
     """
 
-    def __init__(self, search, journal=None):
+    def __init__(self, search, journal=None, settle=None):
         self.search = search
+        self._settle = settle or (lambda config: config)
+        self._built_as = {}  # configuration, as text -> those that are built as it
+        self._handed = set()  # configurations, as text, that `settle` had trials measure
         self.pending = {}
         self.rerun = []
         self.exhausted = False
@@ -170,8 +176,11 @@ class Study:
         """
         journal = records.read(self._journal)
         asked = {_key(event["parameters"]): event["parameters"] for event in journal if event["event"] == "ask"}
+        self._handed.update(asked)
         told = {}  # configuration -> whether it is known to succeed
         for event in journal:
+            if event["event"] == "settle":
+                self._note_settled(event["parameters"], event["built"])
             if event["event"] == "tell":
                 name = _key(event["parameters"])
                 told[name] = told.get(name) or event["fitness"] is not None
@@ -199,9 +208,13 @@ class Study:
     def _propose(self, n):
         configs = self._requeued[:n]
         del self._requeued[:n]
-        if len(configs) < n and not self.exhausted:
+        while len(configs) < n and not self.exhausted:
             try:
-                configs += self.search.ask(n - len(configs))
+                proposed = self.search.ask(n - len(configs))
+                settled = [self._settled(config) for config in proposed]
+                configs += [config for config in settled if config is not None]
+                if None not in settled:
+                    break  # if these are fewer than asked for, no more are left
             except Exhausted as reason:
                 if not self.search.known:
                     raise ValueError("constraints: no configuration satisfies them") from None
@@ -209,7 +222,30 @@ class Study:
                 self.exhausted = True
         return configs
 
+    def _settled(self, config):
+        """What to measure for a configuration that the search proposes; None where there is nothing to measure."""
+        built = self._settle(config)
+        if built != config:
+            self.note(event="settle", parameters=config, built=built)
+            self._note_settled(config, built)
+        if built is None or self.search.space.point(built) in self.search.results or _key(built) in self._handed:
+            return None
+        self._handed.add(_key(built))
+        return built
+
+    def _note_settled(self, config, built):
+        """Tell the search what a configuration counts for that is built as another one, now or when that is told."""
+        if built is None:
+            self._learn(config, None)
+        elif (point := self.search.space.point(built)) in self.search.results:
+            self._learn(config, self.search.results[point])
+        else:
+            self._exclude(built)
+            self._built_as.setdefault(_key(built), []).append(config)
+
     def _learn(self, config, fitness):
+        for same in self._built_as.pop(_key(config), ()) if self._built_as else ():
+            self._learn(same, fitness)
         start = time.perf_counter()
         try:
             self.search.tell(config, fitness)

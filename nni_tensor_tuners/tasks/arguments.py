@@ -6,8 +6,10 @@ An operator's arguments are the fields of its class, as `task.shape_field` descr
 import argparse
 import functools
 import re
+import shlex
 from dataclasses import MISSING, fields, replace
 
+from .program import PROGRAMS, parse
 from .registry import OPERATORS, WORKLOADS, operator_of
 
 
@@ -94,6 +96,8 @@ def task_of(args, operators=tuple(OPERATORS)):
     ValueError
         That names the argument.
     """
+    if is_program(args.workload) and "program" in operators:
+        return OPERATORS["program"](args.workload)
     named = WORKLOADS.get((args.workload or "").lower())
     if named is not None and named.operator in operators:
         operator, classes = named.operator, {type(named)}
@@ -124,12 +128,23 @@ def task_of(args, operators=tuple(OPERATORS)):
     return task
 
 
+def is_program(text):
+    """Whether an argument names a program, as `program.load` reads it, and no operator or workload of ours."""
+    if text is None or text.lower() in (*WORKLOADS, *OPERATORS):
+        return False
+    return text.endswith(".json") or parse(text) is not None
+
+
 def named_task(args):
     """The task that arguments name, the arguments of a trial that name it, and a name for its experiments.
 
     The trial's are those of ``python -m nni_tensor_tuners.trial``, such as "mm1 --n 256" or "matmul --n 64 --k 64 --m 64".
     """
     task = task_of(args)
+    if is_program(args.workload):
+        stem = args.workload.removesuffix(".json").rpartition("/")[2].rpartition(":")[2]
+        stem = re.sub(r"\W+", "-", stem).strip("-")
+        return task, f"program --path {shlex.quote(task.path)}", stem
     name = args.workload.lower()
     arguments, label, named = [name], [name], WORKLOADS.get(name)
     for field in fields(task):
@@ -170,5 +185,6 @@ def _runs(names):
 
 WORKLOAD_HELP = (
     f"a named workload ({_runs(WORKLOADS)}), its fields changed by arguments; "
-    f"or an operator ({', '.join(OPERATORS)}) with its shape"
+    f"an operator ({', '.join(OPERATORS)}) with its shape; or a program: module.py:function, a saved module.json, or "
+    f'one of the papers ({", ".join(PROGRAMS)}); in quotes with its arguments, "c1d(batch=16)"'
 )

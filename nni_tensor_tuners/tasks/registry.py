@@ -4,7 +4,7 @@ from importlib import import_module
 
 from .task import Task
 
-FOLDERS = ("matmul", "conv", "norm")
+FOLDERS = ("matmul", "conv", "norm", "program")
 
 # "extended" has parameters that the papers' spaces do not have.
 SPACES = ("paper", "extended")

@@ -19,9 +19,12 @@ class Task(ABC):
         The largest error of an output that is right, relative to the largest expected output. Rounding of float32 sums of K
         products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest output; one product left out or
         added is some hundred times above it.
+    numpy
+        Whether the reference is NumPy's: kernels are timed beside it then.
     """
 
     tolerance = 1e-4
+    numpy = True
 
     @property
     @abstractmethod
@@ -48,6 +51,11 @@ class Task(ABC):
     def shapes(self):
         """Shapes of the buffers, in the same order."""
 
+    @property
+    def dtypes(self):
+        """Element types of the buffers, in the same order, as TVM calls them."""
+        return ["float32"] * len(self.shapes)
+
     @abstractmethod
     def inputs(self, seed=0):
         """NumPy arrays for all buffers but the output's, the same for the same seed."""
@@ -57,13 +65,13 @@ class Task(ABC):
         """The expected output, written to ``out`` where one is given."""
 
     @abstractmethod
-    def search_space(self, kind, extended=False):
-        """The parameters of a kernel on a kind of device.
+    def search_space(self, device, extended=False):
+        """The parameters of a kernel on a device.
 
         Parameters
         ----------
-        kind
-            One of `device.KINDS`.
+        device
+            A `Device`; of `device.GENERIC` for any of its kind.
         extended
             Whether to add what the papers' space does not have. A configuration without those parameters stays valid.
 
@@ -110,6 +118,16 @@ class Task(ABC):
             Whatever TVM raises (its ScheduleError is no ValueError).
         """
 
+    def settler(self, device):
+        """What is built where a configuration is asked for, known before a trial is spent, where constraints do not say all.
+
+        Returns
+        -------
+        Function from a configuration to the one that is built: itself, another one whose kernel is the same, or None where
+        none can be built. It may remember what it was asked.
+        """
+        return lambda config: config
+
     def to_dict(self):
         """The task as plain data, for JSON: its operator and its fields. `registry.from_dict` reads it."""
         return {"operator": self.operator, **asdict(self)}
@@ -135,8 +153,8 @@ class TemplateTask(Task):
     def space(self):
         """NNI's search-space JSON of the papers, which all devices share, so that one file serves them all."""
 
-    def search_space(self, kind, extended=False):
-        template = self._template(kind)
+    def search_space(self, device, extended=False):
+        template = self._template(device.kind)
         return {**self.space(), **(template.extras(self) if extended else {})}
 
     def constraints(self, device, extended=False):

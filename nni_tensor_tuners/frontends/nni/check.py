@@ -1,5 +1,6 @@
 """Checking experiment files before they start."""
 
+import functools
 import json
 import random
 import re
@@ -17,7 +18,7 @@ from ...study import Objective
 from ...tasks.device import KINDS, kind_of
 from .experiment import TRIAL_MODULE
 from .folders import resolve_sources, sources_of
-from .settings import make_search, read_histories
+from .settings import make_search, read_histories, settler_of
 
 FIELDS = (
     "experimentName experimentType searchSpaceFile searchSpace trialCommand trialCodeDirectory trialConcurrency trialGpuNumber "
@@ -124,12 +125,8 @@ def _check_trial(folder, experiment, search_space):
     service = experiment["trainingService"]
     if isinstance(service, list) or service.get("platform") != "local":
         return None
-    command = [sys.executable, *words[1:], "--describe"]
     try:
-        asked = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False, timeout=60)
-        if asked.returncode != 0:
-            raise ValueError((asked.stderr.strip().splitlines() or ["it failed"])[-1])
-        described = json.loads(asked.stdout)
+        described = _describe(tuple(words[1:]), code)
     except (ValueError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"trialCommand: {error}") from None
     for name in {**described["search_space"], **search_space}:
@@ -137,6 +134,15 @@ def _check_trial(folder, experiment, search_space):
         if ours != given:
             raise ValueError(f"search space parameter '{name}': the trial's template has {ours}, the search space {given}")
     return described["kind"]
+
+
+@functools.cache  # a folder's experiments have one trial command, and it loads TVM
+def _describe(arguments, code):
+    command = [sys.executable, *arguments, "--describe"]
+    asked = subprocess.run(command, cwd=code, capture_output=True, text=True, check=False, timeout=60)
+    if asked.returncode != 0:
+        raise ValueError((asked.stderr.strip().splitlines() or ["it failed"])[-1])
+    return json.loads(asked.stdout)
 
 
 def _is_ours(words, code):
@@ -164,6 +170,7 @@ def _check_tuner(folder, tuner, search_space, kind):
         if chosen != kind:
             raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
     class_args = resolve_sources(folder, class_args)
+    settler_of(class_args)
     for each in [kind] if kind else KINDS:
         try:
             made = make_search(search, search_space, class_args, each)

@@ -8,6 +8,8 @@ from pathlib import Path
 import yaml
 
 from ...search.registry import SEARCHES
+from ...space.nested import is_nested
+from ...tasks.program import Program
 
 TRIAL_MODULE = "nni_tensor_tuners.trial"
 
@@ -35,13 +37,13 @@ def describe(task, devices, extended=False):
     dict
         ``search_space`` (NNI JSON) and ``constraints`` (kind -> list of expressions).
     """
-    spaces = [task.search_space(device.kind, extended) for device in devices]
+    spaces = [task.search_space(device, extended) for device in devices]
     if any(space != spaces[0] for space in spaces):
         raise ValueError(f"{task.operator}: the devices span different spaces; name one target")
     return {"search_space": spaces[0], "constraints": {device.kind: task.constraints(device, extended) for device in devices}}
 
 
-def write_folder(folder, name, arguments, task, devices, trials=None, extended=False):
+def write_folder(folder, name, arguments, task, devices, trials=None, extended=False, searches=None):
     """Write ``search_space.json`` and one YAML per search to a folder.
 
     Parameters
@@ -56,6 +58,8 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
         As for `describe`.
     trials
         A folder of trial scripts, which the YAML then names relative to its own; None: trials run the package's own module.
+    searches
+        Their names; left out, all that are of use in this space.
 
     Returns
     -------
@@ -68,10 +72,18 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
     space = folder / "search_space.json"
     space.write_text(_json_by_line(described["search_space"]), encoding="utf-8")
     code = {} if trials is None else {"trialCodeDirectory": os.path.relpath(trials, folder)}
+    asked = {}
+    if isinstance(task, Program):
+        task = task.copied_to(folder / "program.json")
+        arguments, asked = "program --path program.json", {"task": task.to_dict()}
     command = f"-m {TRIAL_MODULE}" if trials is None else _script(trials, task.operator)
     remote = {"target": device.kind for device in devices if device.rpc}  # what --rpc leads to
-    paths = [space]
-    for search, entry in SEARCHES.items():
+    paths = [space, *([Path(task.path)] if asked else [])]
+    if searches is None:
+        nests = any(map(is_nested, described["search_space"].values()))
+        searches = [search for search, entry in SEARCHES.items() if nests or not entry.nested]
+    for search in searches:
+        entry = SEARCHES[search]
         path = folder / f"{search.lower()}.yml"
         content = {
             "experimentName": f"{name}-{search.lower()}",
@@ -88,6 +100,7 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
                     "seed": 0,
                     **entry.shown,
                     **remote,
+                    **asked,
                     "constraints": described["constraints"],
                 },
             },

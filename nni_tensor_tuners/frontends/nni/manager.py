@@ -9,8 +9,9 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
-from ...measure.lock import only_one, shared_folder
+from ...measure.lock import only_one
 from ...search.registry import SEARCHES
+from ...tasks.shared import shared_folder
 from . import rest
 from .folders import known_experiments
 
@@ -119,8 +120,15 @@ class Manager:
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}
         with _only_nnictl():
-            port = port or _free_port()
-            printed = nnictl(*arguments, "--port", str(port), environment=environment)
+            given, port = port, port or _free_port()
+            while True:
+                try:
+                    printed = nnictl(*arguments, "--port", str(port), environment=environment)
+                    break
+                except NnictlError as error:
+                    if given or "is not idle" not in str(error):
+                        raise
+                    port = _free_port(port + 2)  # somebody who does not know of our lock has taken it meanwhile
         match = re.search(r"Experiment ID: (\w+)", printed)
         if match is None:
             raise NnictlError(f"nnictl {arguments[0]}: it named no experiment")

@@ -3,7 +3,8 @@
 from ...search import arguments_of, check_names, create_search
 from ...space import SearchSpace
 from ...study import Objective, records
-from ...tasks.device import KINDS, kind_of
+from ...tasks import from_dict
+from ...tasks.device import KINDS, find_device, kind_of
 
 # The arguments that every search takes under NNI, in the order in which they are explained.
 ARGUMENTS = {
@@ -12,7 +13,8 @@ ARGUMENTS = {
     "constraints": "expressions that every proposal satisfies: a list, or lists by device kind (cuda, cpu)",
     "target": "whose constraints count where they are given by kind: cuda, cpu or auto",
     "warm_start": "an earlier experiment's id, folder or records file: what it measured in this space is known from the start",
-    "transfer": "one or several such sources of other shapes or devices (WalkGP, AutoTVM)",
+    "task": "what is tuned, as plain data, where it is to be asked which configurations can be scheduled (programs)",
+    "transfer": "one or several such sources of other shapes or devices (WalkGP, AutoTVM, Bansor)",
 }
 
 
@@ -45,6 +47,21 @@ def make_search(search, search_space, class_args, kind=None):
     if not isinstance(constraints, list):
         raise ValueError(f"constraints: expected a list, or lists by device kind ({', '.join(KINDS)}), got {constraints!r}")
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
+
+
+def settler_of(class_args):
+    """`Task.settler` of the task that ``task`` names; None where none is named.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task, or no such device here.
+    """
+    if class_args.get("task") is None:
+        return None
+    if not isinstance(class_args["task"], dict):
+        raise ValueError(f"task: expected an operator and its fields, got {class_args['task']!r}")
+    return from_dict(class_args["task"]).settler(find_device(class_args.get("target", "auto")))
 
 
 def read_histories(sources, objective):

@@ -96,12 +96,14 @@ def run(task, args):
     limits = Limits(build_seconds=args.build_timeout, run_seconds=args.run_timeout)
     try:
         device = _find_device(args)
-        search_space = task.search_space(device.kind, args.space == "extended")
         if args.describe:
+            search_space = task.search_space(device, args.space == "extended")
             print(json.dumps({"kind": device.kind, "device": device.name, "search_space": search_space}))
             return 0
         if args.config is not None:
-            SearchSpace.from_json(search_space).point(args.config)  # says what is wrong with it, if anything is
+            SearchSpace.from_json(task.search_space(device, args.space == "extended")).point(
+                args.config
+            )  # says what is wrong with it, if anything is
             record = measure(task, args.config, device, limits)
             print(json.dumps(record, indent=2))
             return int(record["error_code"] != ErrorCode.NO_ERROR)

@@ -12,7 +12,7 @@ from nni.tuner import Tuner
 from ...study import Objective, Study, records
 from . import channel
 from .folders import sources_of
-from .settings import make_search, read_histories
+from .settings import make_search, read_histories, settler_of
 
 _log = logging.getLogger("nni.tensor_tuners")
 
@@ -78,7 +78,8 @@ class TensorTuner(Tuner):
             self._study.move_to(search)
             self._serve_waiting()
             return
-        self._study = Study(search, self._folder and self._folder / records.JOURNAL)
+        journal = self._folder and self._folder / records.JOURNAL
+        self._study = Study(search, journal, settler_of(self._class_args))
         if source := self._class_args.get("warm_start"):
             found = self._locate("warm_start", str(source))
             self._study.warm_start(records.history(found, self._objective))

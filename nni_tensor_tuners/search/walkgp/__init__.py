@@ -5,7 +5,7 @@ A proposal: data (scores.py, transfer.py) -> condition (covariance.py, process.p
     n, m    numbers of trials measured, and of points asked about
     row     a point as the model sees it, float32: a one for its level on every axis, then its trend columns U; rows: (n, width)
     z       scores of the n trials, (n,): fitness bent, standardised
-    theta   log correlation lengths of the axes, log odds of the share of k that is a sum over them, log noise
+    theta   log correlation lengths of the axes, log noise
     a       amplitude; z ~ N(U w, a (k + U U' + noise I))
 """
 

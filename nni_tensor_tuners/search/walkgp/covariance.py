@@ -20,6 +20,19 @@ SMALLEST = 1e-12
 KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
+def correlation_of(axis, length, kernel="mixed"):
+    """`correlation` of an `Axis`, with its level "not active" last where it is optional.
+
+    A parameter that is not active counts as the mean over its levels: 1 / sqrt(mean of S) times the mean of a row of S is its
+    correlation with a level, close to 1 where the parameter matters little.
+    """
+    levels = correlation(_levels(axis), length, kernel, axis.complete, axis.smooth)
+    if not axis.optional:
+        return levels
+    absent = np.maximum(levels.mean(axis=1) / np.sqrt(levels.mean()), SMALLEST)
+    return np.block([[levels, absent[:, None]], [absent, 1.0]])
+
+
 def correlation(size, length, kernel="mixed", complete=False, smooth=False):
     """Correlation of the levels of an axis (`space.parameter.Axis`), shape (size, size), unit diagonal.
 
@@ -85,7 +98,7 @@ class WalkKernel:
             if parameter.size > 1
         ]
         self.axes = [axis for _, axes, _ in self._groups for axis in axes]
-        starts = np.concatenate([[0], np.cumsum([_levels(axis) for axis in self.axes])]).astype(int)
+        starts = np.concatenate([[0], np.cumsum([_levels(axis) + axis.optional for axis in self.axes])]).astype(int)
         self.width, self._starts = int(starts[-1]), starts[:-1]
         self.blocks = [slice(start, end) for start, end in zip(starts, starts[1:])]
 
@@ -101,7 +114,7 @@ class WalkKernel:
         """Logs of the axes' correlations, blocks on the diagonal of a matrix of shape (width, width)."""
         logs = np.zeros((self.width, self.width))
         for axis, length, block in zip(self.axes, lengths, self.blocks):
-            logs[block, block] = np.log(correlation(_levels(axis), length, self.kernel, axis.complete, axis.smooth))
+            logs[block, block] = np.log(correlation_of(axis, length, self.kernel))
         return logs
 
     def between(self, a, b, logs):
@@ -112,7 +125,9 @@ class WalkKernel:
     def _of(self, point, number, axes, known):
         vertex = point[number]
         if vertex not in known:
-            known[vertex] = [axis.level(vertex) * _levels(axis) // axis.size for axis in axes]
+            known[vertex] = [
+                _levels(axis) if vertex is None else axis.level(vertex) * _levels(axis) // axis.size for axis in axes
+            ]
         return known[vertex]
 
 

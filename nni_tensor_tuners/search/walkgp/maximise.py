@@ -5,6 +5,8 @@ from itertools import islice
 
 import numpy as np
 
+from ..variation import complete
+
 # Random configurations that candidates are drawn from: so many at first, so many more (walked away from old ones) each time.
 FIRST_POOL, MORE_POOL, MAX_POOL = 512, 100, 3000
 # Where legal ones are too rare to be drawn, so many from each listing.
@@ -86,7 +88,8 @@ def breed(space, fitness, seen, count, rng):
     for _ in range(count if parents else 0):
         child = parents[int(len(parents) * rng.random() ** 2)]
         if rng.random() < 0.5:
-            child = tuple(rng.choice(pair) for pair in zip(child, rng.choice(parents)))
+            other = rng.choice(parents)
+            child = complete(space, tuple(rng.choice(pair) for pair in zip(child, other)), [child, other], [1, 1], rng)
         child = space.walk_point(child, WALK_Q, rng)
         if child not in seen and child not in children and space.is_legal(child):
             children[child] = None

@@ -6,14 +6,13 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from threadpoolctl import ThreadpoolController
 
-from ..base import Search, check_choice, check_elsewhere, check_integer, check_number
+from ..base import Search, check_choice, check_integer, check_number, nearest_here
 from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
 from .maximise import Pool, maximise
 from .process import GaussianProcess
 from .scores import performance_scores, success_scale
 from .transfer import learn, trend_of
-
 
 # The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
 ALONE_EVERY = 4
@@ -74,12 +73,7 @@ class WalkGP(Search):
         self._set_up()
 
     def _source(self, history):
-        for config, _ in history:
-            check_elsewhere(self.space, config)
-        try:
-            points = [tuple(p.nearest(config[p.name]) for p in self.space.parameters) for config, _ in history]
-        except ValueError as error:
-            raise ValueError(f"transfer: {error}") from None
+        points = [nearest_here(self.space, config) for config, _ in history]
         with _one_thread():
             return learn(self._kernel, self._kernel.rows(points), [fitness for _, fitness in history])
 
@@ -114,10 +108,11 @@ class WalkGP(Search):
                 return self._random_unseen()
 
     def _by_model(self):
-        self._pool.widen(self.rng)
         fitness = {point: value for point, value in self.results.items() if value is not None}
         success = self._outcomes()
         blind = not self._sources and (len(self._seen) < self.initial or (len(fitness) < 2 and not success))
+        if not blind or not self._pool.points:
+            self._pool.widen(self.rng)
         if blind:
             return self._most_telling()
         lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running

@@ -1,0 +1,76 @@
+"""Our searches inside TVM's MetaSchedule: a search strategy for ``tune_tir`` and ``tune_relax``.
+
+    from nni_tensor_tuners.frontends.metaschedule import strategy
+
+    database = meta_schedule.tune_tir(
+        module, target, "work", max_trials_global=128, num_trials_per_iter=16, strategy=strategy("WalkGP"), cost_model="random"
+    )
+
+MetaSchedule builds, times and records; the search proposes from the sketches of its space generator, and learns what it timed.
+Its cost model is not asked: "random" costs nothing. MetaSchedule checks no answers.
+"""
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
+
+from ..search import create_search
+from ..space import SearchSpace
+from ..study import Study
+from ..tasks.program import sketches
+
+
+def strategy(search="WalkGP", seed=0, **class_args):
+    """A ``SearchStrategy`` of MetaSchedule that a search drives.
+
+    Parameters
+    ----------
+    search, seed, class_args
+        As for `create_search`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such search, or an argument is not what it takes.
+    """
+    create_search(search, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed=seed, **class_args)
+    return _Strategy(search, seed, class_args)
+
+
+@derived_object
+class _Strategy(PySearchStrategy):
+    def __init__(self, search, seed, class_args):
+        self.search, self.seed, self.class_args = search, seed, class_args
+        self.context = self.study = None
+
+    def _initialize_with_tune_context(self, context):
+        self.context = context
+
+    def pre_tuning(self, max_trials, num_trials_per_iter, design_spaces, database=None, cost_model=None):
+        module = self.context.mod
+        made = sketches.of_schedules(module, design_spaces)
+        space = SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
+        self.arguments = ArgInfo.from_entry_func(module)
+        self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
+        settle = sketches.settler(module, made, self.context.target)
+        self.study = Study(create_search(self.search, space, seed=self.seed, **self.class_args), settle=settle)
+        self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
+
+    def post_tuning(self):
+        self.study = None
+
+    def generate_measure_candidates(self):
+        ids = range(self.asked, self.asked + min(self.per_round, self.left))
+        configs = self.study.ask(ids) if ids else []
+        self.left -= len(configs)
+        self.trials = ids[: len(configs)]
+        self.asked += len(configs)
+        return [MeasureCandidate(self.schedule(config), self.arguments) for config in configs] or None
+
+    def notify_runner_results(self, measure_candidates, results):
+        for trial, result in zip(self.trials, results):
+            seconds = [float(each) for each in result.run_secs or ()]
+            self.study.tell(trial, None if result.error_msg or not seconds else len(seconds) / sum(seconds))
+
+    def clone(self):
+        return _Strategy(self.search, self.seed, self.class_args)

@@ -1,0 +1,10 @@
+"""Any tensor program."""
+
+from .definition import Program, ProgramTask
+from .load import parse
+from .workloads import PROGRAMS
+
+OPERATORS = {"program": Program}
+WORKLOADS = {}
+
+__all__ = ["OPERATORS", "PROGRAMS", "WORKLOADS", "Program", "ProgramTask", "parse"]

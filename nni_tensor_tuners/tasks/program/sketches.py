@@ -1,0 +1,336 @@
+"""TVM's own schedules as a search space: MetaSchedule's sketches, their decisions as parameters.
+
+A *sketch* is a trace of schedule instructions, some of which sample a decision. MetaSchedule's rules make the sketches of a
+program for a target. Here a sketch is plain data, so that processes share it and a configuration means the same in all of them:
+
+    name            what the sketch does to which block: "tile C, write C at j_0"
+    trace           as `Trace.as_json` has it: instructions, and decisions by instruction
+    parameters      name -> {"instruction": its number, "spec": NNI's JSON}
+
+TVM is imported inside functions only.
+"""
+
+import importlib
+import re
+import sys
+from math import prod
+from types import ModuleType
+
+# What the nested choice of sketches is called in a search space.
+SKETCH = "sketch"
+# Which locations of a block are legal depends on the decisions before: they are listed for so many draws of these.
+DRAWS = 4
+# Locations are numbers of loops, -1 for the root and -2 for inlined. Asked for one that is not legal, TVM takes the next legal
+# one before it.
+INLINED, BEYOND = -2, 1000
+# What the names of such parameters end in.
+AT = "_at"
+# Annotations that ask for tensor instructions begin like this.
+TENSORIZES = "meta_schedule.auto_tensorize"
+# Of what `generate` makes; kept sketches of another version are not taken.
+VERSION = 1
+
+
+def generate(module, target):
+    """The sketches of an IRModule for a target.
+
+    Raises
+    ------
+    ValueError
+        If TVM's rules make none.
+    """
+    try:
+        schedules = _context(module, target).generate_design_space()
+    except Exception as error:
+        raise ValueError(f"TVM makes no sketch of this program: {_last_line(error)}") from None
+    return of_schedules(module, schedules)
+
+
+def _context(module, target):
+    from tvm.s_tir import meta_schedule as ms
+
+    _read_tensor_instructions(target)
+    return ms.TuneContext(
+        mod=module,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy="replay-trace",
+        task_name="main",
+        rand_state=1,
+        num_threads=1,
+    )
+
+
+def _read_tensor_instructions(target):
+    """Import those that a target's rules may use, before TVM imports all: reading CUDA's takes ten seconds."""
+    name = "tvm.s_tir.tensor_intrin.cuda"
+    if target.kind.name == "cuda" or name in sys.modules:
+        importlib.import_module(name)
+        return
+    sys.modules[name] = ModuleType(name)
+    try:
+        importlib.import_module("tvm.s_tir.tensor_intrin")
+    finally:
+        del sys.modules[name]  # whoever wants them can still import them
+
+
+def of_schedules(module, schedules):
+    """The sketches of an IRModule that MetaSchedule's space generator has made; ValueError if there is none."""
+    sketches, names = [], {}
+    for schedule in schedules:
+        trace = plain(schedule.trace.as_json())
+        seen = _Names(module, trace)
+        name = _name(trace, seen)
+        names[name] = names.get(name, 0) + 1
+        sketches.append(
+            {
+                "name": name if names[name] == 1 else f"{name} ({names[name]})",
+                "trace": trace,
+                "parameters": _parameters(module, trace, seen),
+            }
+        )
+    if not sketches:
+        raise ValueError("TVM makes no sketch of this program")
+    _share_locations(sketches)
+    return sketches
+
+
+def search_space(sketches):
+    """NNI's search-space JSON: a nested choice of the sketches."""
+    branches = [
+        {"_name": sketch["name"], **{name: parameter["spec"] for name, parameter in sketch["parameters"].items()}}
+        for sketch in sketches
+    ]
+    return {SKETCH: {"_type": "choice", "_value": branches}}
+
+
+def constraints(sketches):
+    """Expressions for `SearchSpace`: the bounds on innermost factors."""
+    bounds = {
+        f"{SKETCH}.{name}[-1] <= {parameter['innermost']}": None
+        for sketch in sketches
+        for name, parameter in sketch["parameters"].items()
+        if "innermost" in parameter
+    }
+    return list(bounds)
+
+
+def schedule(module, sketches, config, target):
+    """The ``s_tir.Schedule`` of a configuration, MetaSchedule's postprocessors applied; and the configuration it is of.
+
+    That is another one where a block cannot be computed where the first one has it: TVM then takes another place.
+
+    Raises
+    ------
+    ValueError
+        If there is no such sketch, or if a postprocessor refuses.
+    """
+    from tvm import s_tir
+
+    chosen = config[SKETCH]
+    sketch = next((each for each in sketches if each["name"] == chosen["_name"]), None)
+    if sketch is None:
+        raise ValueError(f"{SKETCH}: TVM makes none that is called {chosen['_name']!r} of this program here")
+    instructions, decisions = sketch["trace"]
+    decided = dict(decisions)
+    for name, parameter in sketch["parameters"].items():
+        decided[parameter["instruction"]] = decision_of(instructions[parameter["instruction"]], chosen[name])
+    result = s_tir.Schedule(module, seed=1, debug_mask="none", error_render_level="fast")
+    s_tir.schedule.Trace.apply_json_to_schedule([instructions, [list(each) for each in sorted(decided.items())]], result)
+    taken = dict(chosen)
+    for name, parameter in sketch["parameters"].items():
+        if instructions[parameter["instruction"]][0] == "SampleComputeLocation":
+            taken[name] = int(result.trace.get_decision(result.trace.insts[parameter["instruction"]]))
+    result.enter_postproc()
+    for postprocessor in _postprocessors(module, target, any(TENSORIZES in str(each) for each in instructions)):
+        if not postprocessor.apply(result):
+            raise ValueError(f"{type(postprocessor).__name__} refuses this configuration")
+    return result, {**config, SKETCH: taken}
+
+
+def settler(module, sketches, target):
+    """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it."""
+    import tvm_ffi
+
+    first = {}  # hash of the scheduled module -> configuration
+
+    def settle(config):
+        try:
+            made, taken = schedule(module, sketches, config, target)
+        except Exception:  # TVM's ScheduleError is no ValueError
+            return None
+        return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
+
+    return settle
+
+
+def difference(config, taken):
+    """In words, what two configurations of one sketch do not have alike."""
+    before, after = config[SKETCH], taken[SKETCH]
+    return ", ".join(f"{name} {after[name]} instead of {before[name]}" for name in before if before[name] != after[name])
+
+
+def decision_of(instruction, value):
+    """What TVM's trace has as the decision of an instruction, given a parameter's value."""
+    if instruction[0] == "SampleCategorical":
+        return instruction[2][0].index(value)
+    return value
+
+
+def plain(data):
+    """TVM's containers as lists, strings and numbers, as JSON has them."""
+    if isinstance(data, (bool, int, float)) or data is None:
+        return data
+    if isinstance(data, str):
+        return str(data)
+    if hasattr(data, "value"):  # IntImm and the like
+        return plain(data.value)
+    return [plain(each) for each in data]
+
+
+def _postprocessors(module, target, tensorized):
+    """MetaSchedule's own for a target, ready to apply."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule import _ffi_api
+
+    if tensorized:
+        return _context(module, target).space_generator.postprocs
+    # As `TuneContext` does, but it first reads the tensor instructions of all devices, which takes ten seconds.
+    context = ms.TuneContext.__new__(ms.TuneContext)
+    context.__init_handle_by_constructor__(_ffi_api.TuneContext, module, target, None, None, "main", 1, 1, None)
+    found = ms.postproc.Postproc.create("cuda" if target.kind.name == "cuda" else "llvm")
+    for each in found:
+        each._initialize_with_tune_context(context)
+    return found
+
+
+class _Names:
+    """What blocks and loops are called at the point of a trace where an instruction takes them."""
+
+    def __init__(self, module, trace):
+        self._module, self._trace = module, trace
+        self._from = {}  # variable -> (number of the instruction that makes it, position among its outputs)
+        for number, (_, _, _, outputs) in enumerate(trace[0]):
+            self._from.update((variable, (number, position)) for position, variable in enumerate(outputs))
+
+    def of(self, variable, before):
+        """The name of the block or loop that a variable stands for, before instruction number ``before``."""
+        from tvm import s_tir
+
+        instructions, decisions = self._trace
+        result = s_tir.Schedule(self._module, seed=1, debug_mask="none", error_render_level="fast")
+        prefix = [instructions[:before], [each for each in decisions if each[0] < before]]
+        s_tir.schedule.Trace.apply_json_to_schedule(prefix, result)
+        number, position = self._from[variable]
+        found = result.get(result.trace.insts[number].outputs[position])
+        return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
+
+    def path(self, loop, before):
+        """The names of the block that a loop, or the loop it was split from, was taken from, and of the loop: "C_k_1"."""
+        variable = loop
+        while (made := self._trace[0][self._from[variable][0]])[0] not in ("GetLoops", "GetSBlock"):
+            if not made[1]:
+                return self.of(loop, before)
+            variable = made[1][0]
+        block = made[1][0] if made[0] == "GetLoops" else variable
+        return f"{self.of(block, before)}_{self.of(loop, before)}"
+
+
+def _parameters(module, trace, names):
+    """The decisions of a trace that have more than one value."""
+    instructions, decisions = trace
+    decided, parameters = dict(decisions), {}
+    for number, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        more = {}
+        if kind == "SamplePerfectTile":
+            extent, (parts, innermost) = prod(decided[number]), attributes
+            if extent == 1 or parts == 1:
+                continue
+            spec = {"_type": "factor", "_value": [extent, parts]}
+            if 0 < innermost < extent:
+                more = {"innermost": innermost}
+            name = names.path(inputs[0], number)
+        elif kind == "SampleCategorical":
+            values = sorted(set(attributes[0]))
+            if len(values) == 1:
+                continue
+            spec, name = {"_type": "discrete", "_value": values}, _purpose(instructions, outputs[0], number, names)
+        elif kind == "SampleComputeLocation":
+            values = _locations(module, trace, number)
+            if len(values) == 1:
+                continue
+            spec, name = {"_type": "discrete", "_value": values}, f"{names.of(inputs[0], number)}{AT}"
+        else:
+            continue
+        name = re.sub(r"\W", "_", name)
+        taken = sum(re.fullmatch(rf"{name}(_\d+_)?", other) is not None for other in parameters)
+        parameters[name if not taken else f"{name}_{taken + 1}_"] = {"instruction": number, "spec": spec, **more}
+    return parameters
+
+
+def _purpose(instructions, variable, number, names):
+    """What a sampled number is for, by the instruction that takes it."""
+    for later, (kind, inputs, attributes, _) in enumerate(instructions[number:], number):
+        if variable in inputs:
+            if kind == "Annotate":
+                key = attributes[0].rpartition(".")[2]
+                if key == "unroll_explicit":
+                    return "unroll"
+                return f"{names.of(inputs[0], later)}_{key}"
+            if kind == "Split":
+                return f"{names.of(inputs[0], later)}_threads"
+            return kind
+    return "number"
+
+
+def _share_locations(sketches):
+    """Give the locations of a block in all sketches the same values, so that they are one parameter of the space."""
+    all_of = {}
+    for sketch in sketches:
+        for name, parameter in sketch["parameters"].items():
+            if name.endswith(AT):
+                all_of.setdefault(name, set()).update(parameter["spec"]["_value"])
+    for sketch in sketches:
+        for name, parameter in sketch["parameters"].items():
+            if name.endswith(AT):
+                parameter["spec"]["_value"] = sorted(all_of[name])
+
+
+def _locations(module, trace, number):
+    """Every location that a block can have under some draw of the decisions before it."""
+    from tvm import s_tir
+
+    instructions, decisions = trace
+    found = set()
+    for draw in range(DRAWS):
+        before = [each for each in decisions if each[0] < number and draw == 0]  # else drawn by the schedule's own seed
+        taken = BEYOND
+        while (asked := taken - 1) >= INLINED:
+            result = s_tir.Schedule(module, seed=draw + 1, debug_mask="none", error_render_level="fast")
+            asking = [instructions[: number + 1], [*before, [number, asked]]]
+            s_tir.schedule.Trace.apply_json_to_schedule(asking, result)
+            taken = int(result.trace.get_decision(result.trace.insts[number]))
+            if taken > asked:  # none is left below: one of the others was taken
+                break
+            found.add(taken)
+    return sorted(found)
+
+
+def _name(trace, names):
+    """What a sketch does, in words that tell it from the others."""
+    words = []
+    for number, (kind, inputs, attributes, _) in enumerate(trace[0]):
+        if kind == "Annotate" and attributes[0] == "meta_schedule.tiling_structure":
+            words.append(f"tile {names.of(inputs[0], number)}")
+        elif kind == "CacheWrite":
+            words.append(f"write {names.of(inputs[0], number)}")
+        elif kind == "ReverseComputeAt":
+            words.append(f"at {names.of(inputs[1], number)}")
+        elif kind == "RFactor":
+            words.append(f"rfactor {names.path(inputs[0], number)}")
+    return ", ".join(words).replace(", at ", " at ") or "plain"
+
+
+def _last_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[-1]

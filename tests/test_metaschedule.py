@@ -1,0 +1,90 @@
+"""Our searches inside TVM's MetaSchedule."""
+
+import tempfile
+
+import numpy as np
+import pytest
+from conftest import TESTS
+
+from nni_tensor_tuners.tasks.device import find_device
+from nni_tensor_tuners.tasks.program import Program
+from nni_tensor_tuners.tasks.target import target_of
+
+
+def in_this_process(folder):
+    """A builder and a runner of MetaSchedule's that compile and time here: its own start workers that import for a minute."""
+    import tvm
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+
+    @derived_object
+    class Builder(ms.builder.PyBuilder):
+        def build(self, build_inputs):
+            paths = []
+            for each in build_inputs:
+                paths.append(f"{tempfile.mkdtemp(dir=folder)}/kernel.so")  # MetaSchedule removes the folder it is in
+                tvm.compile(each.mod, target=each.target).export_library(paths[-1])
+            return [ms.builder.BuilderResult(path, None) for path in paths]
+
+    @derived_object
+    class Timed(ms.runner.PyRunnerFuture):
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def done(self):
+            return True
+
+        def result(self):
+            return ms.runner.RunnerResult(self.seconds, None)
+
+    @derived_object
+    class Runner(ms.runner.PyRunner):
+        def run(self, runner_inputs):
+            timed = []
+            for each in runner_inputs:
+                arrays = [np.ones([int(extent) for extent in about.shape], str(about.dtype)) for about in each.args_info]
+                arguments = [tvm.runtime.tensor(array) for array in arrays]
+                kernel = tvm.runtime.load_module(each.artifact_path)
+                timed.append(Timed(list(kernel.time_evaluator("main", tvm.cpu(), number=1)(*arguments).results)))
+            return timed
+
+    return Builder(), Runner()
+
+
+def test_a_search_of_ours_tunes_in_metaschedule_and_its_database_has_what_it_found(tmp_path):
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from nni_tensor_tuners.frontends.metaschedule import strategy
+
+    builder, runner = in_this_process(tmp_path)
+    task, target = Program(f"{TESTS / 'my_ops.py'}:product"), target_of(find_device("cpu"))
+    task.sketches(find_device("cpu"))  # reads TVM's tensor instructions but for CUDA's, which take MetaSchedule ten seconds
+    database = ms.tune_tir(
+        task.source,
+        target,
+        str(tmp_path / "work"),
+        max_trials_global=6,
+        num_trials_per_iter=4,
+        strategy=strategy("OpEvo", parents_size=4),
+        cost_model="random",
+        builder=builder,
+        runner=runner,
+        seed=1,
+    )
+    found = database.get_all_tuning_records()
+    assert len({str(record.trace) for record in found}) == 6
+    assert all(float(record.run_secs[0]) < 1 for record in found)
+    kernel = tvm.compile(ms.tir_integration.compile_tir(database, task.source, target).mod, target=target)
+    arguments = [tvm.runtime.tensor(array) for array in (*task.inputs(), np.zeros(task.shapes[-1], "float32"))]
+    kernel.mod["main"](*arguments)
+    np.testing.assert_allclose(arguments[-1].numpy(), task.reference(*task.inputs()), rtol=1e-4, atol=1e-4)
+
+
+def test_a_search_that_does_not_exist_is_named():
+    from nni_tensor_tuners.frontends.metaschedule import strategy
+
+    with pytest.raises(ValueError, match="unknown search 'Walk'"):
+        strategy("Walk")
+    with pytest.raises(ValueError, match="parents_size"):
+        strategy("OpEvo", parents_size=0)

@@ -1,0 +1,244 @@
+"""Any tensor program as a task: reading it, TVM's sketches as its search space, what is measured of it."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+import yaml
+from conftest import TESTS
+
+from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.measure import ErrorCode, measure
+from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks import from_dict
+from nni_tensor_tuners.tasks.device import find_device
+from nni_tensor_tuners.tasks.program import Program, ProgramTask, parse, sketches
+from nni_tensor_tuners.tasks.program.load import load
+from nni_tensor_tuners.tasks.target import target_of
+
+OPS = TESTS / "my_ops.py"
+CPU = find_device("cpu")
+
+
+@pytest.fixture(scope="module")
+def product():
+    return Program(f"{OPS}:product(n=24, k=32, m=40)")
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return Program("softmax(n=24, m=32)")
+
+
+def space_of(task):
+    return SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("name", ["product", "scaled", "scaled_module", "product(n=24, k=32, m=40)"])
+def test_a_program_is_a_function_of_te_a_prim_func_or_a_module(name):
+    task = Program(f"{OPS}:{name}")
+    inputs = task.inputs()
+    expected = 2 * inputs[0] if name.startswith("scaled") else inputs[0] @ inputs[1]
+    np.testing.assert_allclose(task.reference(*inputs), expected, rtol=1e-4, atol=1e-5)
+    assert len(task.buffers) == len(task.shapes) == len(task.dtypes) == len(inputs) + 1
+
+
+def test_a_saved_module_is_the_program_it_was_saved_from(tmp_path, product):
+    copy = product.copied_to(tmp_path / "saved.json")
+    assert copy.id == product.id and copy.shapes == product.shapes
+    assert from_dict(json.loads(json.dumps(copy.to_dict()))) == copy
+    (tmp_path / "saved.json").write_text((tmp_path / "saved.json").read_text() + "\n")
+    with pytest.raises(ValueError, match="has changed: its sha256 is"):
+        from_dict(copy.to_dict())
+
+
+def test_what_names_a_program():
+    assert parse("a/b.py:f(n=3)") == ("a/b.py", "f", "(n=3)")
+    assert parse("package.module:f") == ("package.module", "f", "()")
+    assert parse("c1d(batch=16)")[1:] == ("c1d", "(batch=16)")
+    assert parse("experiments/mm1/opevo.yml") is parse("nothing") is None
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        (f"{OPS}:nothing", "there is no nothing in"),
+        ("no_such_file.py:f", "there is no file no_such_file.py"),
+        ("no_such_file.json", "cannot read no_such_file.json"),
+        ("no_such_module:f", "ModuleNotFoundError"),
+        (f"{OPS}:product(24)", "expected arguments such as"),
+        (f"{OPS}:product(q=24)", "it raised TypeError"),
+        (f"{OPS}:number", "expected a PrimFunc, an IRModule of one, or TE tensors, got int"),
+        (f"{OPS}:dynamic", "has a dynamic shape"),
+        (f"{OPS}:complex_numbers", "allowed: float16"),
+        (f"{OPS}:two_outputs", "it must write its last parameter alone, it writes"),
+        ("c2d(stride=0)", "stride"),
+    ],
+)
+def test_what_is_no_program_is_one_clear_line(source, message):
+    with pytest.raises(ValueError) as error:
+        Program(source)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+# The search space.
+
+
+def test_a_product_has_a_sketch_for_each_place_of_its_cached_write(product):
+    (choice,) = product.search_space(CPU).values()
+    names = [branch["_name"] for branch in choice["_value"]]
+    assert names == ["tile product, write product at j_1", "tile product, write product at j_0", "tile product"]
+    for branch in choice["_value"]:
+        assert branch["product_i"] == {"_type": "factor", "_value": [24, 4]}
+        assert branch["product_j"] == {"_type": "factor", "_value": [40, 4]}
+        assert branch["product_k"] == {"_type": "factor", "_value": [32, 2]}
+        assert branch["unroll"]["_type"] == "discrete"
+    assert product.constraints(CPU) == []  # no extent is above the bound of an innermost factor
+    assert Program("gmm").constraints(CPU) == [f"sketch.matmul_{loop}[-1] <= 64" for loop in "ijk"]
+
+
+def test_the_decisions_of_a_schedule_are_those_of_its_configuration(product, softmax):
+    """TVM replaces a decision that is not legal by another one without a word."""
+    rng, refused = random.Random(0), 0
+    for task in (product, softmax):
+        made, space = task.sketches(CPU), space_of(task)
+        for _ in range(40):
+            config = space.sample(rng)
+            schedule, taken = sketches.schedule(task.source, made, config, target_of(CPU))
+            if taken != config:
+                refused += 1
+                with pytest.raises(ValueError, match=r"TVM takes other decisions than these: \w+_at -?\d instead of -?\d"):
+                    task.module(config, CPU)
+                assert sketches.schedule(task.source, made, taken, target_of(CPU))[1] == taken
+            config, trace = taken, schedule.trace
+            (sketch,) = [each for each in made if each["name"] == config["sketch"]["_name"]]
+            for name, parameter in sketch["parameters"].items():
+                instruction = trace.insts[parameter["instruction"]]
+                taken = sketches.plain(trace.get_decision(instruction))
+                assert taken == sketches.decision_of(sketch["trace"][0][parameter["instruction"]], config["sketch"][name])
+    assert 0 < refused < 40
+
+
+def test_sketches_are_the_same_in_every_process(product, tmp_path):
+    """Also where none are kept from another one."""
+    code = (
+        "import json, sys; from nni_tensor_tuners.tasks.program import Program; from nni_tensor_tuners.tasks.device import find_device\n"
+        "print(json.dumps(Program(sys.argv[1]).search_space(find_device('cpu'))))"
+    )
+    source = f"{OPS}:product(n=24, k=32, m=40)"
+    for environment in ({}, {"TMPDIR": str(tmp_path)}):
+        asked = subprocess.run(
+            [sys.executable, "-c", code, source], env={**os.environ, **environment}, capture_output=True, text=True, check=True
+        )
+        assert json.loads(asked.stdout) == product.search_space(CPU)
+
+
+def test_every_sketch_of_a_softmax_gives_the_unscheduled_program_s_answer(softmax):
+    space, rng, sketched = space_of(softmax), random.Random(1), set()
+    while len(sketched) < 9:
+        config = space.sample(rng)
+        config = sketches.schedule(softmax.source, softmax.sketches(CPU), config, target_of(CPU))[1]
+        if config["sketch"]["_name"] not in sketched:
+            sketched.add(config["sketch"]["_name"])
+            if len(sketched) % 3 == 0:
+                record = measure(softmax, config, CPU)
+                assert record["error_code"] == ErrorCode.NO_ERROR, record["error"]
+    x = softmax.inputs()[0]
+    exp = np.exp(x - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(softmax.reference(x), exp / exp.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_of_configurations_with_the_same_kernel_the_first_one_stands_for_all(softmax):
+    settle, space, rng = softmax.settler(CPU), space_of(softmax), random.Random(0)
+    settled = [settle(space.sample(rng)) for _ in range(150)]
+    kernels = {}
+    for config in settled:
+        kernels.setdefault(json.dumps(config), softmax.module(config, CPU))
+    distinct = list(kernels.values())
+    assert len(distinct) < len(settled)
+    assert not any(tvm_ffi.structural_equal(a, b) for i, a in enumerate(distinct) for b in distinct[:i])
+
+
+# Measuring.
+
+
+@pytest.mark.parametrize("dtype, out", [("float16", "float16"), ("int8", "int32"), ("bfloat16", "float32")])
+def test_short_types_are_filled_checked_and_timed(dtype, out):
+    task = Program(f"matmul(n=32, k=64, m=32, dtype='{dtype}', out_dtype='{out}')")
+    left, right = task.inputs()
+    assert str(left.dtype) == dtype and task.dtypes == [dtype, dtype, out]
+    expected = left.astype(np.float64) @ right.astype(np.float64)
+    error = np.abs(task.reference(left, right).astype(np.float64) - expected).max()
+    assert error <= task.tolerance * np.abs(expected).max()
+    assert task.tolerance == 0 if out == "int32" else task.tolerance > 0
+    record = measure(task, space_of(task).sample(random.Random(0)), CPU)
+    assert record["error_code"] == ErrorCode.NO_ERROR and record["tflops"] > 0, record["error"]
+
+
+@dataclass(frozen=True)
+class Planted(ProgramTask):
+    """Its schedules compute another program than it says."""
+
+    operator = "test_program:Planted"
+
+    def prim_func(self):
+        return load(f"{OPS}:scaled")
+
+    def module(self, config, device):
+        return Program(f"{OPS}:scaled_by_three").source
+
+
+def test_a_schedule_that_computes_something_else_is_a_wrong_answer(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    record = measure(Planted(), {}, CPU)
+    assert record["error_code"] == ErrorCode.WRONG_ANSWER
+    assert "elements differ from the reference" in record["error"]
+
+
+# From the command line.
+
+
+def test_tuning_a_program_without_nni(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["tune", f"{OPS}:product(n=24, k=32, m=40)", "--local", "--search", "Bansor", "--trials", "3", "--output", "out"]
+    assert main(command) == 0
+    assert "3 trials (3 no_error)" in capsys.readouterr().out
+    found = records.read(tmp_path / "out" / records.RECORDS)
+    assert len({record["config"]["sketch"]["_name"] for record in found}) == 1  # a round is longer than this
+    ran = subprocess.run([sys.executable, tmp_path / "out" / "run_kernel.py"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and "largest difference from the unscheduled program" in ran.stdout, ran.stderr
+
+    assert main(["export", "out", "--top", "2", "--rounds", "1", "--output", "again", "--database", "database"]) == 0
+    assert "added to database: 2 schedules" in capsys.readouterr().out
+    from tvm.s_tir import meta_schedule as ms
+
+    task, best = from_dict(found[0]["workload"]), json.loads((tmp_path / "again" / "best.json").read_text())
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path / "database"))
+    assert len(database.get_all_tuning_records()) == 2
+    asked = tvm.IRModule(
+        {"main": load(f"{OPS}:product(n=24, k=32, m=40)").with_attr("global_symbol", "main")}
+    )  # as a user has it
+    compiled = ms.tir_integration.compile_tir(database, asked, target_of(CPU))
+    assert tvm_ffi.structural_equal(compiled.mod, task.module(best["config"], CPU))
+
+
+def test_tuning_a_program_through_nni(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["space", "program", "softmax(n=24, m=32)", "--target", "cpu", "--output", "mine"]) == 0
+    written = {os.path.basename(line) for line in capsys.readouterr().out.split()}
+    assert {"search_space.json", "program.json", "bansor.yml", "walkgp.yml"} <= written
+    content = yaml.safe_load((tmp_path / "mine" / "walkgp.yml").read_text())
+    assert content["tuner"]["classArgs"]["task"]["operator"] == "program"
+    assert main(["tune", "mine/walkgp.yml", "--trials", "4", "--output", "out"]) == 0
+    assert "4 trials (4 no_error)" in capsys.readouterr().out  # of random configurations most are built as another one
