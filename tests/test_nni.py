@@ -1,8 +1,11 @@
 """Real experiments: nnictl, its manager, its dispatcher, its trials."""
 
+import contextlib
 import json
 import signal
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -51,6 +54,19 @@ def test_tuner_database_and_trial_agree_about_every_trial(experiment):
         assert set(metric[trial][1]) == {"default", "tflops", "latency_ms", "spread", "compile_seconds", "error_code"}
 
 
+def test_a_port_is_given_to_one_at_a_time_whatever_folder_they_share():
+    """Processes with temporary folders of their own have no lock in common."""
+    give = "from nni_tensor_tuners.frontends.nni import manager\nwith manager._free_port(20000) as port: print(port, flush=True); input()"
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", give], **options) as holder:
+        held = int(holder.stdout.readline())
+        with managers._free_port(held) as other:
+            assert other != held
+        holder.communicate("\n")
+    with managers._free_port(held) as again:
+        assert again == held
+
+
 def test_experiments_started_at_once_have_ports_of_their_own(experiment):
     space = {"i": {"_type": "randint", "_value": [0, 2]}, "kind": {"_type": "choice", "_value": ["good"]}}
     with ThreadPoolExecutor() as pool:
@@ -69,7 +85,7 @@ def test_a_port_that_another_takes_meanwhile_is_left_to_it(experiment, monkeypat
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(managers, "_free_port", lambda first=None: free(first) if first else port)
+        monkeypatch.setattr(managers, "_free_port", lambda first: free(first) if first > 8080 else contextlib.nullcontext(port))
         manager = experiment("python3 plain.py", space, code=TESTS / "trials")
         assert not manager.url.endswith(f":{port}")
         assert ended(manager) == "DONE"

@@ -1,5 +1,6 @@
 """NNI's experiment manager: starting it by nnictl, watching it, stopping it."""
 
+import contextlib
 import os
 import re
 import socket
@@ -39,7 +40,7 @@ def nnictl(*arguments, environment=None):
 
 
 def _only_nnictl():
-    """One of them at a time: another would choose the same free port, or read what is registered while it is being written."""
+    """One of them at a time: another would read what is registered while it is being written."""
     return only_one(shared_folder() / "nnictl.lock")
 
 
@@ -65,19 +66,25 @@ def register():
     return re.findall(r"^(\w+) registered", printed, re.MULTILINE)
 
 
+@contextlib.contextmanager
 def _free_port(first=8080):
     """The first port from ``first`` on, in steps of two, such that nobody on this machine listens on it or on the next one.
 
-    NNI's manager listens on both where trials run on other machines, on the second only some time after it has started.
+    NNI's manager listens on both where trials run on other machines, on the second only some time after it has started. Until the
+    context ends nobody else who asks here is given the same: a claim is a name of the machine's network, as a port is, whoever's
+    process it is. (Two managers sent to one port would not notice: nnictl takes the other's answer for its own.)
     """
     for port in range(first, 65535, 2):
-        with socket.socket() as probe, socket.socket() as next_probe:
+        with socket.socket(socket.AF_UNIX) as claim:
             try:
-                probe.bind(("127.0.0.1", port))
-                next_probe.bind(("127.0.0.1", port + 1))
-                return port
+                claim.bind(f"\0nni_tensor_tuners port {port}")
+                with socket.socket() as probe, socket.socket() as next_probe:
+                    probe.bind(("127.0.0.1", port))
+                    next_probe.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue
+            yield port
+            return
     raise OSError("no free port")
 
 
@@ -120,15 +127,16 @@ class Manager:
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}
         with _only_nnictl():
-            given, port = port, port or _free_port()
+            given, first = port, 8080
             while True:
-                try:
-                    printed = nnictl(*arguments, "--port", str(port), environment=environment)
-                    break
-                except NnictlError as error:
-                    if given or "is not idle" not in str(error):
-                        raise
-                    port = _free_port(port + 2)  # somebody who does not know of our lock has taken it meanwhile
+                with contextlib.nullcontext(given) if given else _free_port(first) as port:
+                    try:
+                        printed = nnictl(*arguments, "--port", str(port), environment=environment)
+                        break
+                    except NnictlError as error:
+                        if given or "is not idle" not in str(error):
+                            raise
+                first = port + 2  # somebody who does not ask here has taken it meanwhile
         match = re.search(r"Experiment ID: (\w+)", printed)
         if match is None:
             raise NnictlError(f"nnictl {arguments[0]}: it named no experiment")
