@@ -94,6 +94,32 @@ def test_failures_elsewhere_are_kept_away_from():
     assert sum(map(fails, tried[True])) < sum(map(fails, tried[False]))
 
 
+def test_the_fewer_failed_elsewhere_the_less_is_made_of_it():
+    space = SearchSpace.from_json(MM1)
+    kernel = WalkKernel(space)
+    levels = kernel.rows(random_points(space, 12))
+    for failures in (2, 8):
+        source = learn(kernel, levels, [None] * failures + [1.0, 2.0] * ((12 - failures) // 2))
+        assert source.share == failures / (failures + SOURCE_TRIALS)
+        trend, w = trend_of([source.success], source.rows, [source.share])
+        assert np.allclose(trend(levels) @ w, source.share * source.success.mean(levels), atol=1e-5)
+
+
+def test_what_failed_elsewhere_and_works_here_is_found_out():
+    def good(config):
+        return config["X"][3] >= 8
+
+    source = [(config, None if good(config) else fitness) for config, fitness in elsewhere()]
+    for seed in range(3):
+        search = search_on(seed=seed)
+        search.transfer([source])
+        tried = []
+        for _ in range(8):
+            tried += search.ask(1)
+            search.tell(tried[-1], planted(tried[-1]))
+        assert any(map(good, tried))
+
+
 def test_the_model_is_the_same_whatever_is_running():
     """A source's factor is estimated from what is measured, at any concurrency."""
     searches = [search_on(), search_on()]

@@ -2,12 +2,13 @@
 
 A source s is learned by processes of its own, of performance and of success. Their posterior means m_s are trends here,
 
-    z = b_0 + sum_s b_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),        b_0 ~ N(0, a / P_0),
+    z = b_0 + sum_s b_s r_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),        b_0 ~ N(0, a / P_0),
 
 and the process integrates their factors b out (`process.GaussianProcess`). c_s is how many of the sources say the same as s,
 the sum over them of correlation where positive: three copies of a source have together the mean 1 and the variance a / P of
 one. b_0 is there because scores are 0 in the mean over the trials here, and m_s over those there: trials that follow a good
-source are all good ones.
+source are all good ones. r_s is 1 for performance; for success it is F / (F + P) where F trials failed there: a model of two
+failures says much about where nothing failed, and whoever stays away from there never hears that it is wrong.
 """
 
 from typing import NamedTuple
@@ -24,11 +25,18 @@ SOURCE_TRIALS, OFFSET_TRIALS = 4.0, 10.0
 
 
 class Source(NamedTuple):
-    """Rows measured elsewhere, and the posteriors of performance and of success there; None where there is nothing to learn."""
+    """Rows measured elsewhere, the posteriors of performance and of success there (None where there is nothing to learn), and
+    how many trials failed."""
 
     rows: np.ndarray
     performance: Posterior
     success: Posterior
+    failures: int
+
+    @property
+    def share(self):
+        """r of success."""
+        return self.failures / (self.failures + SOURCE_TRIALS)
 
 
 def learn(kernel, rows, fitness):
@@ -40,13 +48,18 @@ def learn(kernel, rows, fitness):
         rows,
         _explained(kernel, rows[succeeded], performance_scores(known)) if len(known) > 1 else None,
         None if succeeded.all() else _explained(kernel, rows, (succeeded - zero) / unit),
+        int((~succeeded).sum()),
     )
 
 
-def trend_of(posteriors, rows):
-    """Function from rows to trend columns U, (m, columns), and the mean w of their factors; ``rows`` tell who says the same."""
+def trend_of(posteriors, rows, shares=None):
+    """Function from rows to trend columns U, (m, columns), and the mean w of their factors.
+
+    ``rows`` tell who says the same; ``shares`` are the r of the posteriors, by default 1.
+    """
     if not posteriors:
         return lambda rows: np.zeros((len(rows), 0), dtype=np.float32), np.zeros(0)
+    shares = np.ones(len(posteriors)) if shares is None else shares
     means = np.array([posterior.mean(rows) for posterior in posteriors])
     means -= means.mean(axis=1, keepdims=True)
     length = np.linalg.norm(means, axis=1)
@@ -56,7 +69,7 @@ def trend_of(posteriors, rows):
     precision = np.append(SOURCE_TRIALS * copies, OFFSET_TRIALS)
 
     def trend(rows):
-        columns = [*(posterior.mean(rows) for posterior in posteriors), np.ones(len(rows))]
+        columns = [*(share * posterior.mean(rows) for share, posterior in zip(shares, posteriors)), np.ones(len(rows))]
         return (np.transpose(columns) / np.sqrt(precision)).astype(np.float32)
 
     return trend, np.sqrt(precision) * np.append(1 / copies, 0)

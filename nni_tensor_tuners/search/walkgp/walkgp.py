@@ -80,12 +80,13 @@ class WalkGP(Search):
     def _set_up(self):
         """Make what depends on the sources: the trends, the two processes and the pool."""
         rows = np.vstack([self._kernel.rows([]), *(source.rows for source in self._sources)])
+        failing = [source for source in self._sources if source.success]
         of_performance, w = trend_of([source.performance for source in self._sources if source.performance], rows)
-        of_success, v = trend_of([source.success for source in self._sources if source.success], rows)
+        of_success, v = trend_of([source.success for source in failing], rows, [source.share for source in failing])
         first, second, end = self._kernel.width + np.cumsum([0, len(w), len(v)])
         self._performance = GaussianProcess(self._kernel, slice(first, second), w)
-        self._alone = GaussianProcess(self._kernel)
         self._success = GaussianProcess(self._kernel, slice(second, end), v)
+        self._alone = GaussianProcess(self._kernel), GaussianProcess(self._kernel)  # the two, without sources
         self._trends = of_performance, of_success
         self._pool = Pool(self.space, self._rows)
         self._trial_rows = {}  # point -> row; a proposal wants those of all trials again
@@ -109,7 +110,9 @@ class WalkGP(Search):
 
     def _by_model(self):
         fitness = {point: value for point, value in self.results.items() if value is not None}
-        success = self._outcomes()
+        alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
+        of_performance, of_success = self._alone if alone else (self._performance, self._success)
+        success = self._outcomes(of_success, alone)
         blind = not self._sources and (len(self._seen) < self.initial or (len(fitness) < 2 and not success))
         if not blind or not self._pool.points:
             self._pool.widen(self.rng)
@@ -119,9 +122,7 @@ class WalkGP(Search):
         measured = [point for point in fitness if point not in lone]
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
-        alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
-        process = self._alone if alone else self._performance
-        performance = process.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
+        performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
         return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
 
@@ -132,14 +133,14 @@ class WalkGP(Search):
         order = np.argsort(-reductions, kind="stable")
         return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
 
-    def _outcomes(self):
-        """(Posterior of success, its zero, its unit); None where nothing has failed, here or elsewhere, or nobody asks."""
+    def _outcomes(self, process, alone):
+        """(Posterior of success, its zero, its unit); None where nothing has failed, here or, unless alone, elsewhere."""
         outcomes = np.array([value is not None for value in self.results.values()], dtype=bool)
-        if not self.failure_weight or (outcomes.all() and not any(source.success for source in self._sources)):
+        if not self.failure_weight or (outcomes.all() and (alone or not any(source.success for source in self._sources))):
             return None
         zero, unit = success_scale(outcomes)
         rows = self._rows_of_trials(list(self.results))
-        return self._success.posterior(rows, (outcomes - zero) / unit, rows[:0]), zero, unit
+        return process.posterior(rows, (outcomes - zero) / unit, rows[:0]), zero, unit
 
 
 def _one_thread():
