@@ -34,7 +34,7 @@ TASKS = {
 }
 SEARCHES = ["WalkGP", "Bansor", "evolutionary:16", "evolutionary:64"]
 RECORDS = "database_tuning_record.json"
-ROUND = 16  # configurations that ours are asked for at a time
+ROUND = 4  # configurations that ours are asked for at a time
 PATIENCE = 90  # seconds: a fresh worker imports for ten
 
 
@@ -62,7 +62,7 @@ def tune(text, search, seed, trials, folder):
     """Run one search in this process; ``folder`` keeps MetaSchedule's database."""
     from tvm.s_tir import meta_schedule as ms
 
-    from nni_tensor_tuners.frontends.metaschedule import strategy
+    from nni_tensor_tuners.frontends.metaschedule import builder, strategy
 
     name, _, argument = search.partition(":")
     if name == "evolutionary":
@@ -77,7 +77,7 @@ def tune(text, search, seed, trials, folder):
         target_of(find_device("cpu")),
         folder,
         max_trials_global=trials,
-        builder=ms.builder.LocalBuilder(max_workers=usable_cores(), timeout_sec=PATIENCE),
+        builder=builder(PATIENCE),
         runner=ms.runner.LocalRunner(
             timeout_sec=PATIENCE,
             evaluator_config=ms.runner.EvaluatorConfig(number=3, repeat=3, min_repeat_ms=20),

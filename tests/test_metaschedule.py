@@ -81,6 +81,31 @@ def test_a_search_of_ours_tunes_in_metaschedule_and_its_database_has_what_it_fou
     np.testing.assert_allclose(arguments[-1].numpy(), task.reference(*task.inputs()), rtol=1e-4, atol=1e-4)
 
 
+def test_the_builder_s_processes_stay(tmp_path):
+    import psutil
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from nni_tensor_tuners.frontends.metaschedule import builder
+
+    def children():
+        return {each.pid for each in psutil.Process().children()}
+
+    task, target = Program(f"{TESTS / 'my_ops.py'}:product"), target_of(find_device("cpu"))
+    inputs = [ms.builder.BuilderInput(task.source, target)]
+    (late,) = builder(timeout=0.01, workers=1).build(inputs)
+    assert (late.artifact_path, late.error_msg) == (None, "not built in 0.01 s")
+    before, ours = children(), builder(workers=1)
+    (good,) = ours.build(inputs)
+    (worker,) = children() - before
+    ours.build(inputs)
+    assert children() - before == {worker}
+    assert good.error_msg is None
+    arguments = [tvm.runtime.tensor(array) for array in (*task.inputs(), np.zeros(task.shapes[-1], "float32"))]
+    tvm.runtime.load_module(good.artifact_path)["main"](*arguments)
+    np.testing.assert_allclose(arguments[-1].numpy(), task.reference(*task.inputs()), rtol=1e-4, atol=1e-4)
+
+
 def test_a_search_that_does_not_exist_is_named():
     from nni_tensor_tuners.frontends.metaschedule import strategy
 

@@ -1,23 +1,31 @@
 """Our searches inside TVM's MetaSchedule: a search strategy for ``tune_tir`` and ``tune_relax``.
 
-    from nni_tensor_tuners.frontends.metaschedule import strategy
+    from nni_tensor_tuners.frontends.metaschedule import builder, strategy
 
     database = meta_schedule.tune_tir(
-        module, target, "work", max_trials_global=128, num_trials_per_iter=16, strategy=strategy("WalkGP"), cost_model="random"
+        module, target, "work", max_trials_global=128, num_trials_per_iter=4,
+        strategy=strategy("WalkGP"), builder=builder(), cost_model="random",
     )
 
-MetaSchedule builds, times and records; the search proposes from the sketches of its space generator, and learns what it timed.
-Its cost model is not asked: "random" costs nothing. MetaSchedule checks no answers.
+MetaSchedule builds, times and records; the search proposes from the sketches of its space generator, and learns what it timed
+after every round. Its cost model is not asked: "random" costs nothing. MetaSchedule checks no answers.
 """
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.builder.local_builder import default_export
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
+from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Study
+from ..tasks.device import usable_cores
 from ..tasks.program import sketches
+
+# A process that builds is replaced after so many: TVM's memory grows with them.
+BUILDS_PER_PROCESS = 64
 
 
 def strategy(search="WalkGP", seed=0, **class_args):
@@ -35,6 +43,48 @@ def strategy(search="WalkGP", seed=0, **class_args):
     """
     create_search(search, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed=seed, **class_args)
     return _Strategy(search, seed, class_args)
+
+
+def builder(timeout=60.0, workers=None):
+    """A builder for ``tune_tir`` whose processes stay from one round to the next.
+
+    MetaSchedule's LocalBuilder starts its processes anew in every round, and each imports TVM for seconds. A search that learns
+    after every round is better off with rounds of a few configurations.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that a build may take; what takes longer is a failure.
+    workers
+        How many build at a time; by default a process for each core that we may use.
+    """
+    return _Builder(timeout, workers or usable_cores())
+
+
+@derived_object
+class _Builder(PyBuilder):
+    def __init__(self, timeout, workers):
+        super().__init__()
+        self.timeout = timeout
+        self.pool = PopenPoolExecutor(max_workers=workers, timeout=timeout, maximum_process_uses=BUILDS_PER_PROCESS)
+
+    def build(self, build_inputs):
+        modules = [(each.mod, each.target) for each in build_inputs]
+        return [self._result(each) for each in self.pool.map_with_error_catching(_build, modules)]
+
+    def _result(self, done):
+        if done.status == StatusKind.COMPLETE:
+            return BuilderResult(done.value, None)
+        return BuilderResult(None, f"not built in {self.timeout} s" if done.status == StatusKind.TIMEOUT else str(done.value))
+
+
+def _build(module_and_target):
+    """Path of the archive that a module is compiled to, in a folder of its own, which MetaSchedule removes."""
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    module, target = module_and_target
+    return default_export(tvm.compile(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target).mod)
 
 
 @derived_object
