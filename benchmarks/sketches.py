@@ -2,8 +2,8 @@
 
 usage: sketches.py [TASK ...] [--searches SEARCH ...] [--trials 64 128] [--seeds 1] [--rounds 3] [--output runs/sketches]
 
-A search is one of ours (WalkGP, Bansor:inner=OpEvo), or evolutionary:N, MetaSchedule's with rounds of N trials and its XGBoost
-model. All run in `meta_schedule.tune_tir` with the same builder and runner, in turns; what each had found after so many trials,
+A search is one of ours (WalkGP, Bansor:inner=OpEvo), in MetaSchedule's space or, as WalkGP+template, with our template of the
+operator added where there is one; or evolutionary:N, MetaSchedule's with rounds of N trials and its XGBoost model. All run in `meta_schedule.tune_tir` with the same builder and runner, in turns; what each had found after so many trials,
 and by the time that the quickest took for them, is timed again in turns, in fresh processes, its answer checked. An interrupted
 comparison goes on.
 """
@@ -32,7 +32,8 @@ TASKS = {
     "depthwise": "dep(height=56, width=56, channels=128)",
     "conv1d": "c1d()",
 }
-SEARCHES = ["WalkGP", "Bansor", "evolutionary:16", "evolutionary:64"]
+TEMPLATE = "+template"
+SEARCHES = ["WalkGP", "WalkGP+template", "Bansor", "evolutionary:16", "evolutionary:64"]
 RECORDS = "database_tuning_record.json"
 ROUND = 4  # configurations that ours are asked for at a time
 PATIENCE = 90  # seconds: a fresh worker imports for ten
@@ -70,18 +71,16 @@ def tune(text, search, seed, trials, folder):
         if int(argument) < 64:  # it predicts at random until it has so many
             settings["cost_model"] = ms.cost_model.XGBModel(num_warmup_samples=int(argument))
     else:
-        ours, class_args = parse_search(search)
-        settings = {"strategy": strategy(ours, seed, **class_args), "num_trials_per_iter": ROUND, "cost_model": "random"}
+        ours, class_args = parse_search(search.removesuffix(TEMPLATE))
+        ours = strategy(ours, seed, search.endswith(TEMPLATE), **class_args)
+        settings = {"strategy": ours, "num_trials_per_iter": ROUND, "cost_model": "random"}
     ms.tune_tir(
         Program(text).source,
         target_of(find_device("cpu")),
         folder,
         max_trials_global=trials,
         builder=builder(PATIENCE),
-        runner=ms.runner.LocalRunner(
-            timeout_sec=PATIENCE,
-            evaluator_config=ms.runner.EvaluatorConfig(number=3, repeat=3, min_repeat_ms=20),
-        ),
+        runner=ms.runner.LocalRunner(timeout_sec=PATIENCE),
         num_tuning_cores=usable_cores(),
         seed=seed + 1,
         **settings,

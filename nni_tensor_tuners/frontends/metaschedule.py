@@ -23,18 +23,21 @@ from ..space import SearchSpace
 from ..study import Study
 from ..tasks.device import usable_cores
 from ..tasks.program import sketches
+from ..tasks.target import device_of
 
 # A process that builds is replaced after so many: TVM's memory grows with them.
 BUILDS_PER_PROCESS = 64
 
 
-def strategy(search="WalkGP", seed=0, **class_args):
+def strategy(search="WalkGP", seed=0, templates=True, **class_args):
     """A ``SearchStrategy`` of MetaSchedule that a search drives.
 
     Parameters
     ----------
     search, seed, class_args
         As for `create_search`.
+    templates
+        Whether our template of an operator is searched beside MetaSchedule's sketches, where the program is one.
 
     Raises
     ------
@@ -42,7 +45,7 @@ def strategy(search="WalkGP", seed=0, **class_args):
         If there is no such search, or an argument is not what it takes.
     """
     create_search(search, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed=seed, **class_args)
-    return _Strategy(search, seed, class_args)
+    return _Strategy(search, seed, templates, class_args)
 
 
 def builder(timeout=60.0, workers=None):
@@ -89,8 +92,8 @@ def _build(module_and_target):
 
 @derived_object
 class _Strategy(PySearchStrategy):
-    def __init__(self, search, seed, class_args):
-        self.search, self.seed, self.class_args = search, seed, class_args
+    def __init__(self, search, seed, templates, class_args):
+        self.search, self.seed, self.templates, self.class_args = search, seed, templates, class_args
         self.context = self.study = None
 
     def _initialize_with_tune_context(self, context):
@@ -98,7 +101,7 @@ class _Strategy(PySearchStrategy):
 
     def pre_tuning(self, max_trials, num_trials_per_iter, design_spaces, database=None, cost_model=None):
         module = self.context.mod
-        made = sketches.of_schedules(module, design_spaces)
+        made = sketches.of_schedules(module, design_spaces, device_of(self.context.target) if self.templates else None)
         space = SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
         self.arguments = ArgInfo.from_entry_func(module)
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
@@ -123,4 +126,4 @@ class _Strategy(PySearchStrategy):
             self.study.tell(trial, None if result.error_msg or not seconds else len(seconds) / sum(seconds))
 
     def clone(self):
-        return _Strategy(self.search, self.seed, self.class_args)
+        return _Strategy(self.search, self.seed, self.templates, self.class_args)

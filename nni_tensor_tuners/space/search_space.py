@@ -13,6 +13,8 @@ from .permutation import Permutation
 
 # Rejection sampling gives up after this many draws in a row that break a constraint, and systematic search takes over.
 MAX_REJECTIONS = 10_000
+# And after this many with the same branches of nested choices, which may have no legal point, other ones are drawn.
+DRAWS_OF_A_BRANCH = 1_000
 # How many points around the untiled configuration are looked at for a legal one.
 MAX_START_POINTS = 20_000
 # randint lists its values; a range longer than this is a mistake, not a tuning parameter.
@@ -108,8 +110,9 @@ class SearchSpace:
     def sample(self, rng):
         """Draw a configuration uniformly from those that satisfy the constraints; of a nested choice the branch first.
 
-        Branches are drawn with equal probability, not in proportion to their sizes: these tell how finely loops can be cut, not
-        what a branch is worth, and differ by orders of magnitude, so that small branches would never be seen.
+        Branches that have legal configurations are drawn with equal probability, not in proportion to their sizes: these tell
+        how finely loops can be cut, not what a branch is worth, and differ by orders of magnitude, so that small branches would
+        never be seen.
 
         Raises
         ------
@@ -227,10 +230,14 @@ class SearchSpace:
 
     def random_point(self, rng):
         """A random legal point, as `sample` draws it, or None if ``MAX_REJECTIONS`` draws in a row broke a constraint."""
-        for _ in range(MAX_REJECTIONS):
-            point = self.drawn(rng)
+        for draw in range(MAX_REJECTIONS):
+            if draw % DRAWS_OF_A_BRANCH == 0:
+                branches = None
+            point = self.drawn(rng, branches)
             if self.is_legal(point):
                 return point
+            # The branches stay, or those with few legal points would hardly be seen.
+            branches = [vertex if nested.chooses(parameter) else None for parameter, vertex in zip(self.parameters, point)]
         return None
 
     def walk_point(self, point, q, rng):

@@ -1,4 +1,8 @@
-"""The TVM target of a device."""
+"""The TVM target of a device, and the device of a target."""
+
+from dataclasses import replace
+
+from .device import GENERIC, find_device, limits_of
 
 
 def target_of(device):
@@ -17,3 +21,11 @@ def target_of(device):
             host={"kind": "llvm", "mcpu": mcpu},
         )
     return tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": device.cores})
+
+
+def device_of(target):
+    """A `Device` that a TVM target describes; a CPU's is this machine's."""
+    if target.kind.name != "cuda":
+        return find_device("cpu")
+    arch = str(target.arch)
+    return replace(GENERIC["cuda"], name=arch, identity=arch, arch=arch, **limits_of(arch))

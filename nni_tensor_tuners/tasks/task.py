@@ -161,7 +161,11 @@ class TemplateTask(Task):
         return self._template(device.kind).constraints(self, device, extended)
 
     def module(self, config, device):
-        return self._template(device.kind).schedule(self, config, device).mod
+        return self.schedule(config, device).mod
+
+    def schedule(self, config, device, **program):
+        """The ``s_tir.Schedule`` of a configuration; ``program`` as the template takes it."""
+        return self._template(device.kind).schedule(self, config, device, **program)
 
     def _template(self, kind):
         if kind not in self.templates:

@@ -12,6 +12,7 @@ from math import gcd
 
 from ..cpu import ACCUMULATORS, UNROLL_STEPS
 from ..extents import divisors
+from ..neighbours import results_of
 
 # Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows
 # a panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
@@ -54,13 +55,19 @@ def constraints(task, device, extended=False):
     ]
 
 
-def schedule(task, config, device=None):
-    """The s_tir.Schedule of a task under a configuration, the same for every ``device``."""
+def schedule(task, config, device=None, program=None, block="Z"):
+    """The s_tir.Schedule of a task under a configuration, the same for every ``device``.
+
+    Parameters
+    ----------
+    program, block
+        A module whose ``block`` is the task, with elementwise stages after it (`recognise`); left out, the task's own.
+    """
     from tvm import s_tir
 
-    sch = s_tir.Schedule(task.prim_func(), error_render_level="fast")
-    z = sch.get_sblock("Z")
-    z_tile = sch.cache_write(z, 0, "global")
+    sch = s_tir.Schedule(program or task.prim_func(), error_render_level="fast")
+    z = sch.get_sblock(block)
+    z_tile = results_of(sch, z, "global")
     packed, transposed = packs(task, config), task.layout[1] == "T"
     if packed:
         y_panel = sch.cache_read(z, 1, "global")

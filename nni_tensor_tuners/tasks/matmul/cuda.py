@@ -17,6 +17,7 @@ from math import prod
 from ..cuda import EXTENDED, VTHREADS, WARP, fetch_together, most_shared, pad_rows, pipeline, shared_scope, unroll
 from ..device import GENERIC
 from ..extents import divisors
+from ..neighbours import results_of
 
 # Code size: loops are unrolled explicitly as long as the body stays below this many statements.
 UNROLL_STEPS = 512
@@ -75,17 +76,22 @@ def _shared(task, extended):
     return f"({shared} + pad * ({x_rows} + {y_rows}))"
 
 
-def schedule(task, config, device=GENERIC["cuda"]):
+def schedule(task, config, device=GENERIC["cuda"], program=None, block="Z"):
     """The s_tir.Schedule of a task under a configuration, paper or extended; an extra that is missing does nothing.
 
     A device that gives a block more shared memory on request is asked for it where the tiles need it.
+
+    Parameters
+    ----------
+    program, block
+        A module whose ``block`` is the task, with elementwise stages after it (`recognise`); left out, the task's own.
     """
     from tvm import s_tir
 
     scope = shared_scope(_shared(task, "pad" in config), config, device)
-    sch = s_tir.Schedule(task.prim_func(), error_render_level="fast")
-    z = sch.get_sblock("Z")
-    z_local = sch.cache_write(z, 0, "local")
+    sch = s_tir.Schedule(program or task.prim_func(), error_render_level="fast")
+    z = sch.get_sblock(block)
+    z_local = results_of(sch, z, "local")
     x_shared, x_local = sch.cache_read(z, 0, scope), sch.cache_read(z, 0, "local")
     y_shared, y_local = sch.cache_read(z, 1, scope), sch.cache_read(z, 1, "local")
 

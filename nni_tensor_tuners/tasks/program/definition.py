@@ -122,13 +122,12 @@ def random_array(rng, shape, dtype):
 def _sketches(task, device):
     import tvm
 
-    target = target_of(device)
-    key = json.dumps([tvm.__version__, sketches.VERSION, str(target), tvm.ir.save_json(task.source)])
+    key = json.dumps([tvm.__version__, sketches.VERSION, repr(device), tvm.ir.save_json(task.source)])
     path = shared_folder() / f"sketches-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = sketches.generate(task.source, target)
+        found = sketches.generate(task.source, device)
     write_whole(path, json.dumps(found))
     return found
 

@@ -7,6 +7,8 @@ program for a target. Here a sketch is plain data, so that processes share it an
     trace           as `Trace.as_json` has it: instructions, and decisions by instruction
     parameters      name -> {"instruction": its number, "spec": NNI's JSON}
 
+Our own template of an operator (`templates`) is one more, where the program is one.
+
 TVM is imported inside functions only.
 """
 
@@ -15,6 +17,9 @@ import re
 import sys
 from math import prod
 from types import ModuleType
+
+from ..target import device_of, target_of
+from . import templates
 
 # What the nested choice of sketches is called in a search space.
 SKETCH = "sketch"
@@ -28,11 +33,11 @@ AT = "_at"
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 1
+VERSION = 2
 
 
-def generate(module, target):
-    """The sketches of an IRModule for a target.
+def generate(module, device):
+    """The sketches of an IRModule for a `Device`.
 
     Raises
     ------
@@ -40,10 +45,10 @@ def generate(module, target):
         If TVM's rules make none.
     """
     try:
-        schedules = _context(module, target).generate_design_space()
+        schedules = _context(module, target_of(device)).generate_design_space()
     except Exception as error:
         raise ValueError(f"TVM makes no sketch of this program: {_last_line(error)}") from None
-    return of_schedules(module, schedules)
+    return of_schedules(module, schedules, device)
 
 
 def _context(module, target):
@@ -74,8 +79,11 @@ def _read_tensor_instructions(target):
         del sys.modules[name]  # whoever wants them can still import them
 
 
-def of_schedules(module, schedules):
-    """The sketches of an IRModule that MetaSchedule's space generator has made; ValueError if there is none."""
+def of_schedules(module, schedules, device=None):
+    """The sketches of an IRModule that MetaSchedule's space generator has made; ValueError if there is none.
+
+    After them comes our template for a `Device`, if one is given, and there is a template.
+    """
     sketches, names = [], {}
     for schedule in schedules:
         trace = plain(schedule.trace.as_json())
@@ -92,7 +100,7 @@ def of_schedules(module, schedules):
     if not sketches:
         raise ValueError("TVM makes no sketch of this program")
     _share_locations(sketches)
-    return sketches
+    return [*sketches, *(templates.of_program(module, device, f"{SKETCH}.") if device else ())]
 
 
 def search_space(sketches):
@@ -105,14 +113,14 @@ def search_space(sketches):
 
 
 def constraints(sketches):
-    """Expressions for `SearchSpace`: the bounds on innermost factors."""
+    """Expressions for `SearchSpace`: the bounds on innermost factors, and a template's own."""
     bounds = {
         f"{SKETCH}.{name}[-1] <= {parameter['innermost']}": None
         for sketch in sketches
         for name, parameter in sketch["parameters"].items()
         if "innermost" in parameter
     }
-    return list(bounds)
+    return [*bounds, *(text for sketch in sketches for text in sketch.get("constraints", ()))]
 
 
 def schedule(module, sketches, config, target):
@@ -130,7 +138,9 @@ def schedule(module, sketches, config, target):
     chosen = config[SKETCH]
     sketch = next((each for each in sketches if each["name"] == chosen["_name"]), None)
     if sketch is None:
-        raise ValueError(f"{SKETCH}: TVM makes none that is called {chosen['_name']!r} of this program here")
+        raise ValueError(f"{SKETCH}: there is none that is called {chosen['_name']!r} of this program here")
+    if "task" in sketch:
+        return templates.schedule(module, sketch, chosen, device_of(target)), config
     instructions, decisions = sketch["trace"]
     decided = dict(decisions)
     for name, parameter in sketch["parameters"].items():
