@@ -64,6 +64,7 @@ def tune(text, search, seed, trials, folder):
     from tvm.s_tir import meta_schedule as ms
 
     from nni_tensor_tuners.frontends.metaschedule import builder, strategy
+    from nni_tensor_tuners.tasks.program.sketches import read_tensor_instructions
 
     name, _, argument = search.partition(":")
     if name == "evolutionary":
@@ -74,9 +75,11 @@ def tune(text, search, seed, trials, folder):
         ours, class_args = parse_search(search.removesuffix(TEMPLATE))
         ours = strategy(ours, seed, search.endswith(TEMPLATE), **class_args)
         settings = {"strategy": ours, "num_trials_per_iter": ROUND, "cost_model": "random"}
+    target = target_of(find_device("cpu"))
+    read_tensor_instructions(target)
     ms.tune_tir(
         Program(text).source,
-        target_of(find_device("cpu")),
+        target,
         folder,
         max_trials_global=trials,
         builder=builder(PATIENCE),

@@ -30,7 +30,9 @@ def recognise(module):
     if [int(sch.get(loop).extent) for loop in sch.get_loops(sums[0])] != extents or len(axes) not in (3, 4):
         return None
     operands = _operands(block.body)
-    if operands is None or any(str(buffer.dtype) != "float32" for buffer in (*(each.source for each in operands[:2]), operands[2].buffer)):
+    if operands is None or any(
+        str(buffer.dtype) != "float32" for buffer in (*(each.source for each in operands[:2]), operands[2].buffer)
+    ):
         return None
     *batch, i, j, k = axes
     for layout in LAYOUTS:

@@ -54,7 +54,7 @@ def generate(module, device):
 def _context(module, target):
     from tvm.s_tir import meta_schedule as ms
 
-    _read_tensor_instructions(target)
+    read_tensor_instructions(target)
     return ms.TuneContext(
         mod=module,
         target=target,
@@ -66,7 +66,7 @@ def _context(module, target):
     )
 
 
-def _read_tensor_instructions(target):
+def read_tensor_instructions(target):
     """Import those that a target's rules may use, before TVM imports all: reading CUDA's takes ten seconds."""
     name = "tvm.s_tir.tensor_intrin.cuda"
     if target.kind.name == "cuda" or name in sys.modules:
