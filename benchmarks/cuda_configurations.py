@@ -3,9 +3,9 @@
 usage: cuda_configurations.py [COUNT=500] [--device any|sm_90] [--cubins N] [--emulated N] [--jobs N] [--operators NAME...]
 
 For each operator COUNT random configurations that the constraints of the device allow (any: those that hold for every GPU),
-every other one of the extended space, are lowered and
-checked against the static limits; the first N of them are compiled to cubin for sm_90 by nvcc (default: all); and N of a small
-shape of the same operator run in the tests' emulator and are compared with NumPy.
+every other one of the extended space, are lowered and checked against the static limits; the first N of them are compiled to
+cubin for sm_90 by nvcc (default: all); and N of a small shape of the same operator run in the tests' emulator, which takes one
+kernel of float32 buffers, and are compared with NumPy. Of a program they are of TVM's sketches, those that TVM accepts.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice, repeat
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from nni_tensor_tuners.tasks.cuda_limits import check_limits, lowered, shared_by
 from nni_tensor_tuners.tasks.device import GENERIC, Device, limits_of
 from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
 from nni_tensor_tuners.tasks.norm import Norm
+from nni_tensor_tuners.tasks.program import Program, ProgramTask, sketches
 from nni_tensor_tuners.tasks.target import target_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -42,7 +43,7 @@ DEVICES = {
     "sm_90": Device("cuda", "any GPU of sm_90", "cuda", arch="sm_90", **limits_of("sm_90")),
 }
 
-# Name -> (what is lowered and compiled, what is emulated).
+# Name -> (what is lowered and compiled, what is emulated, None where the emulator cannot).
 OPERATORS = {
     "mm1": (WORKLOADS["mm1"], Matmul(24, 16, 32)),
     "bmm1": (WORKLOADS["bmm1"], BatchMatmul(16, 12, 8, "NN", 6)),
@@ -54,12 +55,25 @@ OPERATORS = {
     "conv1d": (Conv(8, 128, (512,), 256, 9, 2, 4), Conv(2, 8, (32,), 12, 5, 2, 2)),
     "conv3d": (Conv(1, 32, (16, 56, 56), 64, 3, 1, 1), Conv(1, 4, (4, 6, 6), 6, 3, 1, 1)),
     "norm": (Norm(256, 256, 16), Norm(15, 16, 12)),
+    "c1d": (Program("c1d"), Program("c1d(length=8, in_channels=8, out_channels=16)")),
+    "c2d": (Program("c2d"), Program("c2d(height=8, width=8, out_channels=8, kernel=3, padding=1)")),
+    "dep": (Program("dep"), Program("dep(height=8, width=8, channels=16)")),
+    "gmm": (Program("gmm"), Program("gmm(n=16, k=24, m=32)")),
+    "softmax": (Program("softmax"), None),
+    "tbs": (Program("tbs"), None),
+    "float16": (Program("matmul(dtype='float16')"), None),
+    "bias+ReLU": (Program("conv_bias_relu"), Program("conv_bias_relu(height=8, width=8, in_channels=8, out_channels=8)")),
 }
 
 
 def draw(task, device, count, seed):
     """Random legal configurations, those of the paper's and of the extended space in turn."""
     rng = random.Random(seed)
+    if isinstance(task, ProgramTask):
+        made = [sketch for sketch in task.sketches(device) if "trace" in sketch]  # TVM's, not our template
+        space = SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
+        settle = sketches.settler(task.source, made, target_of(device))
+        return list(islice(filter(None, (settle(space.sample(rng)) for _ in iter(int, 1))), count))
     spaces = [
         SearchSpace.from_json(task.search_space(device, extended), task.constraints(device, extended))
         for extended in (False, True)
@@ -136,9 +150,9 @@ def main():
                     print(f"{name}: {error}: {configs[done - 1]}", file=sys.stderr)
                 if done % 50 == 0:
                     print(f"{name}: {done} of {args.count}, {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-            bad = wrong(small, device, draw(small, device, args.emulated, seed=1))
+            bad = f"{wrong(small, device, draw(small, device, args.emulated, seed=1))}/{args.emulated}" if small else "-"
             lowered, passed, compiled = totals
-            fractions = f"{f'{compiled}/{cubins}':>12}{f'{bad}/{args.emulated}':>9}"
+            fractions = f"{f'{compiled}/{cubins}':>12}{bad:>9}"
             print(f"{name:<14}{lowered:>9}{passed:>9}{fractions}", flush=True)
     finally:
         pool.shutdown(cancel_futures=True)

@@ -104,14 +104,14 @@ static void thread() { main_kernel(%(names)s); done[current] = true; }
 static void launch() {
     %(reads)s
     for (int descending = 0; descending < 2; ++descending) {
-        Z = buffer(%(count)d);
+        %(output)s = buffer(%(count)d);
         for (int z = 0; z < %(grid_z)d; ++z)
             for (int y = 0; y < %(grid_y)d; ++y)
                 for (int x = 0; x < %(grid_x)d; ++x) {
                     blockIdx = {x, y, z};
                     run_block(thread, {%(block_x)d, %(block_y)d, %(block_z)d}, descending);
                 }
-        fwrite(Z, sizeof(float), %(count)d, stdout);
+        fwrite(%(output)s, sizeof(float), %(count)d, stdout);
     }
 }
 }
@@ -126,20 +126,20 @@ int main() {
 
 
 def run(kernels, folder):
-    """Run kernels with the inputs X and W or Y and the output Z.
+    """Run kernels of float32 buffers, one of them the output.
 
     Parameters
     ----------
     kernels
         (source, threads, inputs, shape, dynamic) of each: what TVM generated, what `cuda_limits.thread_extents` says, name ->
-        float32 array, the shape of Z, bytes of shared memory that are allocated at the launch.
+        float32 array, the shape of the output, bytes of shared memory that are allocated at the launch.
     folder
         For what is compiled.
 
     Returns
     -------
     list
-        For each kernel Z as it comes out of ascending and of descending turns.
+        For each kernel its output as it comes out of ascending and of descending turns.
 
     Raises
     ------
@@ -153,11 +153,12 @@ def run(kernels, folder):
         code = re.sub(at_launch, rf"static uchar* \1 = (uchar*)buffer({dynamic // 4});", code)
         signature = re.search(r"main_kernel\(([^)]*)\)", code).group(1)
         names = re.findall(r"(\w+)_ptr", signature) or re.findall(r"(\w+)\s*(?:,|$)", signature)
-        arrays = [np.ascontiguousarray(inputs[name], np.float32) for name in names if name != "Z"]
-        reads = [f"{name} = read_buffer({inputs[name].size});" for name in names if name != "Z"]
+        arrays = [np.ascontiguousarray(inputs[name], np.float32) for name in names if name in inputs]
+        reads = [f"{name} = read_buffer({inputs[name].size});" for name in names if name in inputs]
+        (output,) = (name for name in names if name not in inputs)
         fields = {f"{kind}_{axis}": threads.get(f"{kind}Idx.{axis}", 1) for kind in ("block", "thread") for axis in "xyz"}
         fields = {key.replace("block", "grid").replace("thread", "block"): extent for key, extent in fields.items()}
-        fields.update(number=number, code=code.replace('extern "C" ', ""), count=int(np.prod(shape)))
+        fields.update(number=number, output=output, code=code.replace('extern "C" ', ""), count=int(np.prod(shape)))
         fields.update(pointers=", *".join(names), names=", ".join(names), reads=" ".join(reads))
         text.append(KERNEL % fields)
         data += [array.tobytes() for array in arrays]

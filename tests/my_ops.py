@@ -12,6 +12,30 @@ def product(n=64, k=64, m=64):
     return [left, right, te.compute((n, m), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="product")]
 
 
+def dense(n=24, k=32, m=40):
+    """x (n, k), w (m, k), b (m,): a product with a transposed operand, a bias and a ReLU."""
+    x, w, b = (te.placeholder(shape, name=name) for shape, name in (((n, k), "x"), ((m, k), "w"), ((m,), "b")))
+    axis = te.reduce_axis((0, k), name="k")
+    total = te.compute((n, m), lambda i, j: te.sum(x[i, axis] * w[j, axis], axis=axis), name="dense")
+    biased = te.compute((n, m), lambda i, j: total[i, j] + b[j], name="biased")
+    return [x, w, b, te.compute((n, m), lambda i, j: te.max(biased[i, j], 0.0), name="relu")]
+
+
+def gated(n=16, k=24, m=32):
+    """x (n, k), w (k, m): a product y, and y times a sigmoid of it, so that two stages read it."""
+    x, w = te.placeholder((n, k), name="x"), te.placeholder((k, m), name="w")
+    axis = te.reduce_axis((0, k), name="k")
+    y = te.compute((n, m), lambda i, j: te.sum(x[i, axis] * w[axis, j], axis=axis), name="y")
+    gate = te.compute((n, m), lambda i, j: te.sigmoid(y[i, j]), name="gate")
+    return [x, w, te.compute((n, m), lambda i, j: y[i, j] * gate[i, j], name="gated")]
+
+
+def square(n=8):
+    x = te.placeholder((n, n), name="x")
+    axis = te.reduce_axis((0, n), name="k")
+    return [x, te.compute((n, n), lambda i, j: te.sum(x[i, axis] * x[axis, j], axis=axis), name="square")]
+
+
 def _scaled(factor, n=64, dtype="float32"):
     data = te.placeholder((n,), dtype, name="data")
     return te.create_prim_func([data, te.compute((n,), lambda i: data[i] * tvm.tirx.const(factor, dtype), name="scaled")])

@@ -113,3 +113,41 @@ def test_a_search_that_does_not_exist_is_named():
         strategy("Walk")
     with pytest.raises(ValueError, match="parents_size"):
         strategy("OpEvo", parents_size=0)
+
+
+def test_compile_relax_finds_what_was_tuned_of_a_model_s_task(tmp_path):
+    """A dense layer as Relax makes it of a model: product, bias and ReLU in one program, our template among its sketches."""
+    import random
+
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import meta_schedule as ms
+
+    from nni_tensor_tuners import SearchSpace
+    from nni_tensor_tuners.export import write_database
+
+    device = find_device("cpu")
+    target = target_of(device)
+    builder = relax.BlockBuilder()
+    x, w, b = (relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in zip("xwb", ((32, 48), (48, 64), (64,))))
+    with builder.function("main", [x, w, b]):
+        with builder.dataflow():
+            biased = builder.emit(relax.op.add(builder.emit(relax.op.matmul(x, w)), b))
+            output = builder.emit_output(builder.emit(relax.op.nn.relu(biased)))
+        builder.emit_func_output(output)
+    model = builder.finalize()
+    (extracted,) = ms.relax_integration.extract_tasks(model, target)
+    (tmp_path / "dense.json").write_text(tvm.ir.save_json(extracted.dispatched[0]))
+    task = Program(str(tmp_path / "dense.json"))
+    assert task.sketches(device)[-1]["name"] == "template of matmul"
+    space, rng = SearchSpace.from_json(task.search_space(device), task.constraints(device)), random.Random(0)
+    config = next(c for c in iter(lambda: space.sample(rng), None) if c["sketch"]["_name"] == "template of matmul")
+    record = {"workload": task.to_dict(), "device": device.label(), "config": config, "retimed_ms": 0.1}
+    write_database([record], tmp_path / "database")
+
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path / "database"))
+    assert database.query_schedule(extracted.dispatched[0], target, "main") is not None
+    compiled = ms.relax_integration.compile_relax(database, model, target, None)
+    inputs = task.inputs()
+    found = relax.VirtualMachine(compiled, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs)).numpy()
+    np.testing.assert_allclose(found, np.maximum(inputs[0] @ inputs[1] + inputs[2], 0), rtol=1e-4, atol=1e-4)

@@ -125,6 +125,16 @@ def test_sampling_draws_the_branch_first():
         assert abs(drawn[text(config["loop"])] - expected) < 5 * expected**0.5
 
 
+def test_a_branch_with_few_legal_configurations_is_drawn_as_often_as_the_others():
+    branches = [{"_name": name, **{key: {"_type": "factor", "_value": [4096, 3]}}} for name, key in (("rare", "X"), ("all", "Y"))]
+    space = SearchSpace.from_json(
+        {"loop": {"_type": "choice", "_value": [*branches, {"_name": "none", "Z": UNROLL}]}},
+        ["loop.X[0] == 64 and loop.X[1] == 64", "loop.Z < 0"],
+    )
+    drawn = Counter(space.sample(random.Random(seed))["loop"]["_name"] for seed in range(400))
+    assert set(drawn) == {"rare", "all"} and abs(drawn["rare"] - 200) < 5 * 10
+
+
 def test_the_walk_has_its_closed_form():
     """The walk of the branch, times the walks of what both branches have, times uniform draws of what only the new one has."""
     space, rng, q = SearchSpace.from_json({"loop": LOOP}), random.Random(1), 0.5

@@ -18,6 +18,7 @@ import sys
 from math import prod
 from types import ModuleType
 
+from ...space import SearchSpace
 from ..target import device_of, target_of
 from . import templates
 
@@ -33,7 +34,7 @@ AT = "_at"
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 2
+VERSION = 3
 
 
 def generate(module, device):
@@ -44,21 +45,44 @@ def generate(module, device):
     ValueError
         If TVM's rules make none.
     """
+    target = target_of(device)
     try:
-        schedules = _context(module, target_of(device)).generate_design_space()
+        context = _context(module, target)
+        try:
+            schedules = context.generate_design_space()
+        except IndexError:
+            schedules = _context(module, target, _reductions_first(context.space_generator)).generate_design_space()
     except Exception as error:
         raise ValueError(f"TVM makes no sketch of this program: {_last_line(error)}") from None
     return of_schedules(module, schedules, device)
 
 
-def _context(module, target):
+def _reductions_first(generator):
+    """A space generator like another, whose rules tile after they have given reductions to threads that work together.
+
+    TVM 0.27's order fails where several blocks can be tiled and others cannot, as in attention: the rule for reductions then
+    meets loops that tiling has left, which do not match those that it looks for.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    rules = {}
+    for rule in generator.sch_rules:
+        rules.setdefault(type(rule).__name__.replace("TensorCore", ""), []).append(rule.clone())
+    tiling, inlining = rules.pop("MultiLevelTiling", []), rules.get("AutoInline", [])
+    ordered = []
+    for name, same in rules.items():
+        ordered += [*same, *tiling, *inlining] if name == "CrossThreadReduction" else same
+    return ms.space_generator.PostOrderApply(sch_rules=ordered)
+
+
+def _context(module, target, generator="post-order-apply"):
     from tvm.s_tir import meta_schedule as ms
 
     read_tensor_instructions(target)
     return ms.TuneContext(
         mod=module,
         target=target,
-        space_generator="post-order-apply",
+        space_generator=generator,
         search_strategy="replay-trace",
         task_name="main",
         rand_state=1,
@@ -162,6 +186,7 @@ def settler(module, sketches, target):
     """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it."""
     import tvm_ffi
 
+    space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
 
     def settle(config):
@@ -169,6 +194,8 @@ def settler(module, sketches, target):
             made, taken = schedule(module, sketches, config, target)
         except Exception:  # TVM's ScheduleError is no ValueError
             return None
+        if not space.contains(taken):
+            return None  # computed at a place that `_locations` did not come by
         return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
 
     return settle
@@ -235,6 +262,10 @@ class _Names:
         found = result.get(result.trace.insts[number].outputs[position])
         return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
 
+    def made_by(self, variable):
+        """The kind of the instruction that makes a variable; None of a constant."""
+        return self._trace[0][self._from[variable][0]][0] if variable in self._from else None
+
     def path(self, loop, before):
         """The names of the block that a loop, or the loop it was split from, was taken from, and of the loop: "C_k_1"."""
         variable = loop
@@ -262,9 +293,10 @@ def _parameters(module, trace, names):
             name = names.path(inputs[0], number)
         elif kind == "SampleCategorical":
             values = sorted(set(attributes[0]))
-            if len(values) == 1:
+            name = _purpose(instructions, outputs[0], number, names)
+            if len(values) == 1 or name is None:
                 continue
-            spec, name = {"_type": "discrete", "_value": values}, _purpose(instructions, outputs[0], number, names)
+            spec = {"_type": "discrete", "_value": values}
         elif kind == "SampleComputeLocation":
             values = _locations(module, trace, number)
             if len(values) == 1:
@@ -279,7 +311,7 @@ def _parameters(module, trace, names):
 
 
 def _purpose(instructions, variable, number, names):
-    """What a sampled number is for, by the instruction that takes it."""
+    """What a sampled number is for, by the instruction that takes it; None if none does."""
     for later, (kind, inputs, attributes, _) in enumerate(instructions[number:], number):
         if variable in inputs:
             if kind == "Annotate":
@@ -288,13 +320,16 @@ def _purpose(instructions, variable, number, names):
                     return "unroll"
                 return f"{names.of(inputs[0], later)}_{key}"
             if kind == "Split":
-                return f"{names.of(inputs[0], later)}_threads"
+                return f"{names.path(inputs[0], later)}_threads"
             return kind
-    return "number"
+    return None
 
 
 def _share_locations(sketches):
-    """Give the locations of a block in all sketches the same values, so that they are one parameter of the space."""
+    """Give the locations of a block in all sketches the same values, so that they are one parameter of the space.
+
+    What lies between those that were found is among them: other decisions than those drawn may make it legal.
+    """
     all_of = {}
     for sketch in sketches:
         for name, parameter in sketch["parameters"].items():
@@ -303,7 +338,8 @@ def _share_locations(sketches):
     for sketch in sketches:
         for name, parameter in sketch["parameters"].items():
             if name.endswith(AT):
-                parameter["spec"]["_value"] = sorted(all_of[name])
+                places = all_of[name]
+                parameter["spec"]["_value"] = sorted(places | set(range(0, max(places) + 1)))
 
 
 def _locations(module, trace, number):
@@ -338,6 +374,12 @@ def _name(trace, names):
             words.append(f"at {names.of(inputs[1], number)}")
         elif kind == "RFactor":
             words.append(f"rfactor {names.path(inputs[0], number)}")
+        elif kind == "Split" and any(names.made_by(each) == "SampleCategorical" for each in inputs[1:]):
+            words.append(f"threads share {names.path(inputs[0], number)}")
+        elif kind == "Annotate" and attributes[0] == TENSORIZES and "sync" in str(inputs[1]):
+            words.append(str(inputs[1]).strip('"'))
+        elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
+            words.append(f"{max(inputs[1]) + 1} stages")
     return ", ".join(words).replace(", at ", " at ") or "plain"
 
 

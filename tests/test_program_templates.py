@@ -1,0 +1,97 @@
+"""Our templates as branches of a program's sketches."""
+
+import random
+
+import numpy as np
+import pytest
+import tvm
+from conftest import TESTS
+from test_cuda import emulated
+
+from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners.measure import ErrorCode, measure
+from nni_tensor_tuners.tasks.device import GENERIC, find_device
+from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul
+from nni_tensor_tuners.tasks.matmul.recognise import recognise
+from nni_tensor_tuners.tasks.program import Program, sketches
+from nni_tensor_tuners.tasks.target import device_of, target_of
+
+OPS = TESTS / "my_ops.py"
+CPU = find_device("cpu")
+CUDA = GENERIC["cuda"]
+
+
+def recognised(function):
+    return recognise(tvm.IRModule({"main": function}))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_matrix_product_is_recognised_in_every_layout(layout):
+    for task in (Matmul(8, 8, 8, layout), Matmul(6, 10, 4, layout), BatchMatmul(6, 10, 4, layout, 3), BatchMatmul(4, 4, 4, layout, 4)):
+        assert recognised(task.prim_func()) == (task, "Z")
+
+
+def test_a_product_is_recognised_with_the_stages_after_it():
+    assert recognise(Program(f"{OPS}:dense").source) == (Matmul(24, 32, 40, "NT"), "dense")
+    assert recognise(Program("gmm(batch=2)").source) == (BatchMatmul(128, 128, 128, "NN", 2), "matmul")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "matmul(n=8, k=8, m=8, dtype='int8')",
+        "matmul(n=8, k=8, m=8, dtype='float16')",
+        f"{OPS}:square",  # both operands are one buffer
+        f"{OPS}:scaled",
+        "c1d",
+        "nrm",
+        "softmax",
+        "tbs",  # the operands are computed, transposed
+        "layer_norm",
+    ],
+)
+def test_what_is_no_product_of_ours_has_no_template(program):
+    assert recognise(Program(program).source) is None
+
+
+def branches_of(task, device):
+    """The search space of a program's templates alone."""
+    made = [sketch for sketch in task.sketches(device) if "task" in sketch]
+    return SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
+
+
+def test_the_template_has_its_own_parameters_and_constraints():
+    task = Program(f"{OPS}:dense")
+    space, alone = branches_of(task, CPU), Matmul(24, 32, 40, "NT")
+    theirs = SearchSpace.from_json(alone.search_space(CPU), alone.constraints(CPU))
+    inside = [{key: value for key, value in space.config(point)["sketch"].items() if key != "_name"} for point in space.points(random.Random(0))]
+    expected = [theirs.config(point) for point in theirs.points(random.Random(0))]
+    assert sorted(map(str, inside)) == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize("program", [f"{OPS}:product", f"{OPS}:dense", f"{OPS}:gated", "gmm(n=16, k=12, m=20, batch=3)"])
+def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program):
+    task = Program(program)
+    space, rng = branches_of(task, CPU), random.Random(0)
+    for _ in range(3):
+        record = measure(task, space.sample(rng), CPU)
+        assert record["error_code"] == ErrorCode.NO_ERROR, record["error"]
+
+
+@pytest.mark.parametrize("program", [f"{OPS}:dense", f"{OPS}:gated"])
+def test_a_template_s_kernels_give_the_program_s_answer_on_cuda(program, tmp_path):
+    task, rng = Program(program), random.Random(0)
+    space = branches_of(task, CUDA)
+    assert emulated([(task, space.sample(rng)) for _ in range(4)], tmp_path) == [None] * 4
+
+
+def test_a_gpu_s_limits_are_known_from_its_target():
+    assert device_of(target_of(device_of(target_of(CUDA)))) == device_of(target_of(CUDA))
+    found = device_of(tvm.target.Target({"kind": "cuda", "arch": "sm_90"}))
+    assert (found.kind, found.arch, found.shared_bytes_optin) == ("cuda", "sm_90", 227 * 1024)
+    assert device_of(target_of(CPU)) == CPU
+
+
+def test_the_dense_layer_s_reference_is_numpy_s():
+    x, w, b = Program(f"{OPS}:dense").inputs()
+    np.testing.assert_allclose(Program(f"{OPS}:dense").reference(x, w, b), np.maximum(x @ w.T + b, 0), rtol=1e-4, atol=1e-4)
