@@ -126,7 +126,9 @@ def test_sampling_draws_the_branch_first():
 
 
 def test_a_branch_with_few_legal_configurations_is_drawn_as_often_as_the_others():
-    branches = [{"_name": name, **{key: {"_type": "factor", "_value": [4096, 3]}}} for name, key in (("rare", "X"), ("all", "Y"))]
+    branches = [
+        {"_name": name, **{key: {"_type": "factor", "_value": [4096, 3]}}} for name, key in (("rare", "X"), ("all", "Y"))
+    ]
     space = SearchSpace.from_json(
         {"loop": {"_type": "choice", "_value": [*branches, {"_name": "none", "Z": UNROLL}]}},
         ["loop.X[0] == 64 and loop.X[1] == 64", "loop.Z < 0"],

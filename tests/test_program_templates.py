@@ -27,7 +27,12 @@ def recognised(function):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_matrix_product_is_recognised_in_every_layout(layout):
-    for task in (Matmul(8, 8, 8, layout), Matmul(6, 10, 4, layout), BatchMatmul(6, 10, 4, layout, 3), BatchMatmul(4, 4, 4, layout, 4)):
+    for task in (
+        Matmul(8, 8, 8, layout),
+        Matmul(6, 10, 4, layout),
+        BatchMatmul(6, 10, 4, layout, 3),
+        BatchMatmul(4, 4, 4, layout, 4),
+    ):
         assert recognised(task.prim_func()) == (task, "Z")
 
 
@@ -64,7 +69,10 @@ def test_the_template_has_its_own_parameters_and_constraints():
     task = Program(f"{OPS}:dense")
     space, alone = branches_of(task, CPU), Matmul(24, 32, 40, "NT")
     theirs = SearchSpace.from_json(alone.search_space(CPU), alone.constraints(CPU))
-    inside = [{key: value for key, value in space.config(point)["sketch"].items() if key != "_name"} for point in space.points(random.Random(0))]
+    inside = [
+        {key: value for key, value in space.config(point)["sketch"].items() if key != "_name"}
+        for point in space.points(random.Random(0))
+    ]
     expected = [theirs.config(point) for point in theirs.points(random.Random(0))]
     assert sorted(map(str, inside)) == sorted(map(str, expected))
 

@@ -95,7 +95,12 @@ _ENTRIES = (
         ".walkgp",
         "Gaussian process over the space's own graphs",
         (
-            Argument("initial", 4, "configurations before the model proposes", shown=True),
+            Argument(
+                "initial",
+                4,
+                "configurations before the model proposes; of a nested choice for each branch, up to 16",
+                shown=True,
+            ),
             Argument("offspring", 300, "children of the best ones among the candidates; 0 for none", shown=True),
             Argument("failure_weight", 2, "what is learned about failures counts this much; 0 ignores it", shown=True),
             Argument("kernel", "mixed", "mixed; walk, rbf and hamming are there to compare with"),

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from threadpoolctl import ThreadpoolController
 
+from ...space.nested import Branches
 from ..base import Search, check_choice, check_integer, check_number, nearest_here
 from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
@@ -16,6 +17,8 @@ from .transfer import learn, trend_of
 
 # The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
 ALONE_EVERY = 4
+# Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for that.
+MOST_BLIND = 16
 
 
 class WalkGP(Search):
@@ -33,6 +36,7 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -62,6 +66,8 @@ class WalkGP(Search):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
         self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
         self._kernel = WalkKernel(space, kernel, divisibility)
+        branches = sum(each.size for each in space.parameters if isinstance(each, Branches))
+        self._blind = max(initial, min(MOST_BLIND, initial * branches))
         self._sources = []
         self._set_up()
 
@@ -113,7 +119,7 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        blind = not self._sources and (len(self._seen) < self.initial or (len(fitness) < 2 and not success))
+        blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
         if not blind or not self._pool.points:
             self._pool.widen(self.rng)
         if blind:
