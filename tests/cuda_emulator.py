@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 BEFORE = """
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -25,6 +26,8 @@ BEFORE = """
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __shared__ static
+using std::max;
+using std::min;
 typedef unsigned char uchar;
 typedef unsigned int uint;
 struct Index { int x, y, z; };

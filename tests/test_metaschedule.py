@@ -136,7 +136,9 @@ def test_compile_relax_finds_what_was_tuned_of_a_model_s_task(tmp_path):
             output = builder.emit_output(builder.emit(relax.op.nn.relu(biased)))
         builder.emit_func_output(output)
     model = builder.finalize()
-    (extracted,) = ms.relax_integration.extract_tasks(model, target)
+    passes = relax.transform
+    fused = [passes.LegalizeOps(), passes.AnnotateTIROpPattern(), passes.FoldConstant(), passes.FuseOps(), passes.FuseTIR()]
+    (extracted,) = ms.relax_integration.extract_tasks(tvm.transform.Sequential(fused)(model), target)
     (tmp_path / "dense.json").write_text(tvm.ir.save_json(extracted.dispatched[0]))
     task = Program(str(tmp_path / "dense.json"))
     assert task.sketches(device)[-1]["name"] == "template of matmul"
