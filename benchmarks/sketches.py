@@ -3,9 +3,10 @@
 usage: sketches.py [TASK ...] [--searches SEARCH ...] [--trials 64 128] [--seeds 1] [--rounds 3] [--output runs/sketches]
 
 A search is one of ours (WalkGP, Bansor:inner=OpEvo), in MetaSchedule's space or, as WalkGP+template, with our template of the
-operator added where there is one; or evolutionary:N, MetaSchedule's with rounds of N trials and its XGBoost model. All run in `meta_schedule.tune_tir` with the same builder and runner, in turns; what each had found after so many trials,
-and by the time that the quickest took for them, is timed again in turns, in fresh processes, its answer checked. An interrupted
-comparison goes on.
+operator added where there is one; or evolutionary:N, MetaSchedule's with rounds of N trials and its XGBoost model. All run in
+`meta_schedule.tune_tir` with the same builder and runner (ours: `frontends.metaschedule`), in turns. What each had found after so
+many trials, and by the time that the quickest took for them, is timed again in turns, in fresh processes, its answer checked. An
+interrupted comparison goes on.
 """
 
 import argparse
@@ -63,7 +64,7 @@ def tune(text, search, seed, trials, folder):
     """Run one search in this process; ``folder`` keeps MetaSchedule's database."""
     from tvm.s_tir import meta_schedule as ms
 
-    from nni_tensor_tuners.frontends.metaschedule import builder, strategy
+    from nni_tensor_tuners.frontends.metaschedule import builder, runner, strategy
     from nni_tensor_tuners.tasks.program.sketches import read_tensor_instructions
 
     name, _, argument = search.partition(":")
@@ -77,13 +78,14 @@ def tune(text, search, seed, trials, folder):
         settings = {"strategy": ours, "num_trials_per_iter": ROUND, "cost_model": "random"}
     target = target_of(find_device("cpu"))
     read_tensor_instructions(target)
+    source = Program(text).source
     ms.tune_tir(
-        Program(text).source,
+        source,
         target,
         folder,
         max_trials_global=trials,
         builder=builder(PATIENCE),
-        runner=ms.runner.LocalRunner(timeout_sec=PATIENCE),
+        runner=runner(source, PATIENCE),
         num_tuning_cores=usable_cores(),
         seed=seed + 1,
         **settings,

@@ -12,6 +12,13 @@ def product(n=64, k=64, m=64):
     return [left, right, te.compute((n, m), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="product")]
 
 
+def transposed_product(n=64, k=64, m=64):
+    """What `product` is of its second operand transposed."""
+    left, right = te.placeholder((n, k), name="left"), te.placeholder((m, k), name="right")
+    axis = te.reduce_axis((0, k), name="k")
+    return [left, right, te.compute((n, m), lambda i, j: te.sum(left[i, axis] * right[j, axis], axis=axis), name="product")]
+
+
 def dense(n=24, k=32, m=40):
     """x (n, k), w (m, k), b (m,): a product with a transposed operand, a bias and a ReLU."""
     x, w, b = (te.placeholder(shape, name=name) for shape, name in (((n, k), "x"), ((m, k), "w"), ((m,), "b")))

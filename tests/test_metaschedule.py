@@ -106,6 +106,27 @@ def test_the_builder_s_processes_stay(tmp_path):
     np.testing.assert_allclose(arguments[-1].numpy(), task.reference(*task.inputs()), rtol=1e-4, atol=1e-4)
 
 
+def test_the_runner_times_right_answers_and_refuses_wrong_ones(tmp_path):
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from nni_tensor_tuners.frontends.metaschedule import runner
+
+    target = target_of(find_device("cpu"))
+    task, other = Program(f"{TESTS / 'my_ops.py'}:product"), Program(f"{TESTS / 'my_ops.py'}:transposed_product")
+    inputs = []
+    for number, each in enumerate((task, other, task)):
+        path = str(tmp_path / f"{number}.so")
+        tvm.compile(each.source, target=target).export_library(path)
+        inputs.append(ms.runner.RunnerInput(path, "cpu", ms.arg_info.ArgInfo.from_entry_func(task.source)))
+    inputs.append(ms.runner.RunnerInput(str(tmp_path / "absent.so"), "cpu", inputs[0].args_info))
+    right, wrong, again, absent = (each.result() for each in runner(task.source).run(inputs))
+    assert right.error_msg is None and again.error_msg is None
+    assert all(0 < float(seconds) < 1 for each in (right, again) for seconds in each.run_secs)
+    assert wrong.run_secs is None and "elements differ from the reference" in wrong.error_msg
+    assert absent.run_secs is None and "absent.so" in absent.error_msg
+
+
 def test_a_search_that_does_not_exist_is_named():
     from nni_tensor_tuners.frontends.metaschedule import strategy
 

@@ -206,7 +206,7 @@ def test_what_cannot_be_reached_is_one_line_in_bounded_time(tracker, device, arg
     start = time.monotonic()
     done = trial("--describe", *(argument.format(**names) for argument in arguments))
     assert done.returncode == 2 and message.format(**names) in done.stderr.splitlines()[-1], done.stderr
-    assert done.stdout == "" and time.monotonic() - start < 15
+    assert done.stdout == "" and time.monotonic() - start < 60
 
 
 def test_the_trial_script(device):

@@ -1,28 +1,40 @@
 """Our searches inside TVM's MetaSchedule: a search strategy for ``tune_tir`` and ``tune_relax``.
 
-    from nni_tensor_tuners.frontends.metaschedule import builder, strategy
+    from nni_tensor_tuners.frontends.metaschedule import builder, runner, strategy
 
     database = meta_schedule.tune_tir(
         module, target, "work", max_trials_global=128, num_trials_per_iter=4,
-        strategy=strategy("WalkGP"), builder=builder(), cost_model="random",
+        strategy=strategy("WalkGP"), builder=builder(), runner=runner(module), cost_model="random",
     )
 
-MetaSchedule builds, times and records; the search proposes from the sketches of its space generator, and learns what it timed
-after every round. Its cost model is not asked: "random" costs nothing. MetaSchedule checks no answers.
+MetaSchedule makes the sketches and records; the search proposes from them, and learns what was timed after every round. Its
+cost model is not asked: "random" costs nothing. MetaSchedule's own runner checks no answers.
 """
 
+import functools
+import os
+from types import SimpleNamespace
+
+import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.builder.local_builder import default_export
+from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate, PySearchStrategy
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
+from ..measure import Limits
+from ..measure.child import first_line
+from ..measure.lock import DeviceLock
+from ..measure.reference import expected_output
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Study
-from ..tasks.device import usable_cores
-from ..tasks.program import sketches
+from ..tasks.device import find_device, usable_cores
+from ..tasks.program import Program, sketches
+from ..tasks.program.load import save
+from ..tasks.shared import shared_folder
 from ..tasks.target import device_of
 
 # A process that builds is replaced after so many: TVM's memory grows with them.
@@ -64,6 +76,30 @@ def builder(timeout=60.0, workers=None):
     return _Builder(timeout, workers or usable_cores())
 
 
+def runner(module, timeout=60.0, limits=Limits()):
+    """A runner for ``tune_tir`` that measures as our trials do: the answer is compared with that of the program as it is, and
+    timed is the median of repeats, with buffers in huge pages that start on their boundary.
+
+    MetaSchedule's LocalRunner takes what the allocator gives, and one mean. Kernels that it finds slow may be fast ones.
+
+    Parameters
+    ----------
+    module
+        The IRModule or PrimFunc that is tuned.
+    timeout
+        Seconds that checking and timing may take; what takes longer is a failure.
+    limits
+        How carefully is timed, a `Limits`.
+
+    Raises
+    ------
+    ValueError
+        If it is no program as `Program` takes it.
+    """
+    function = module["main"] if isinstance(module, tvm.IRModule) else module
+    return _Runner(Program(str(save(function, shared_folder()))), timeout, limits)
+
+
 @derived_object
 class _Builder(PyBuilder):
     def __init__(self, timeout, workers):
@@ -88,6 +124,65 @@ def _build(module_and_target):
 
     module, target = module_and_target
     return default_export(tvm.compile(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target).mod)
+
+
+@derived_object
+class _Runner(PyRunner):
+    def __init__(self, task, timeout, limits):
+        super().__init__()
+        self.task, self.timeout, self.limits = task, timeout, limits
+        self.pool = PopenPoolExecutor(max_workers=1, timeout=timeout, maximum_process_uses=BUILDS_PER_PROCESS)
+        self.best = None
+
+    def run(self, runner_inputs):
+        return [self._timed(str(each.artifact_path), str(each.device_type)) for each in runner_inputs]
+
+    def _timed(self, path, kind):
+        try:
+            latency, error = self.pool.submit(_time, self.task, path, kind, self.limits, self.best).result()
+        except TimeoutError:
+            return _Timed(None, f"took longer than {self.timeout} s")
+        except Exception as died:
+            return _Timed(None, first_line(died))
+        if error:
+            return _Timed(None, error)
+        self.best = min(self.best or latency, latency)
+        return _Timed([latency / 1e3], None)
+
+
+@derived_object
+class _Timed(PyRunnerFuture):
+    def __init__(self, seconds, error):
+        super().__init__()
+        self.seconds, self.error = seconds, error
+
+    def done(self):
+        return True
+
+    def result(self):
+        return RunnerResult(self.seconds, self.error)
+
+
+def _time(task, path, kind, limits, best):
+    """The latency in ms of a compiled kernel of a task, ``best`` the lowest so far, and None; or None, and what is wrong."""
+    os.environ.setdefault("TVM_NUM_THREADS", str(usable_cores()))  # before TVM's threads start
+    from ..measure import cores, worker
+
+    try:
+        inputs, expected = _answer(task)
+        opened = functools.partial(worker.opened_here, SimpleNamespace(mod=tvm.runtime.load_module(path)), kind)
+        disturbed = cores.disturbed if kind == "cpu" else None
+        with DeviceLock(find_device(kind)).exclusive():
+            timed = worker.check_and_time(opened, inputs, expected, task.tolerance, limits, best, disturbed)
+    except Exception as error:
+        return None, first_line(error)
+    return timed["latency_ms"], None
+
+
+@functools.lru_cache(1)
+def _answer(task):
+    inputs = task.inputs()
+    return inputs, expected_output(task, inputs, shared_folder())
 
 
 @derived_object
