@@ -3,7 +3,8 @@
 import ctypes
 import itertools
 import os
-import signal
+
+import psutil
 
 from nni_tensor_tuners.tasks.matmul import Matmul, cpu, cuda
 
@@ -70,9 +71,13 @@ def leaves_a_child(task):
 
 
 def kills_its_trial(task):
-    """The trial dies without a word; the worker goes with it."""
-    os.kill(os.getppid(), signal.SIGKILL)
+    """The trial dies without a word; the worker goes with it, and the keeper between them."""
+    psutil.Process(os.getppid()).parent().kill()
     hangs_while_building(task)
+
+
+def tells_its_environment(task):
+    raise ValueError(f"{os.getcwd()} {os.environ['TENSOR_TUNERS_TEST']}")
 
 
 def does_not_compile(task):
@@ -95,6 +100,7 @@ FAULTS = {
         leaves_a_child,
         does_not_compile,
         kills_its_trial,
+        tells_its_environment,
     )
 }
 

@@ -77,7 +77,8 @@ def command_of(process):
 
 
 def workers(manager):
-    return [p for p in family(manager) if "nni_tensor_tuners.measure.worker" in command_of(p)]
+    """Processes that measure, and those that fork them: a trial has one of each."""
+    return [p for p in family(manager) if "nni_tensor_tuners.measure.keeper" in command_of(p)]
 
 
 def ended(manager):

@@ -68,7 +68,8 @@ def test_every_fault_has_its_error_code_and_leaves_no_process(fault, code, messa
     assert fault in FAULTS
     result = measure(FAULTY, {"fault": fault}, CPU, QUICK)
     assert (ErrorCode(result["error_code"]), message in result["error"]) == (code, True), result
-    assert psutil.Process().children(recursive=True) == []
+    (keeper,) = psutil.Process().children()
+    wait_for(lambda: keeper.children() == [])
 
 
 def test_a_child_of_the_worker_does_not_outlive_it():
@@ -80,10 +81,33 @@ def test_a_child_of_the_worker_does_not_outlive_it():
 def test_the_worker_ends_when_its_parent_is_killed():
     code = "from test_measure import *\nmeasure(FAULTY, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600))"
     with subprocess.Popen([sys.executable, "-c", code], cwd=TESTS) as parent:
-        workers = wait_for(lambda: psutil.Process(parent.pid).children(recursive=True))
+        keeper, worker = wait_for(lambda: (found := psutil.Process(parent.pid).children(recursive=True))[1:] and found)
         parent.kill()
-        _, alive = psutil.wait_procs(workers, timeout=20)
+        _, alive = psutil.wait_procs([keeper, worker], timeout=20)
     assert alive == []
+
+
+def test_a_worker_is_forked_where_tvm_is_imported_and_begins_as_its_job_says(tmp_path, monkeypatch):
+    """One process imports, for as many measurements as there are; a new one where Python imports from elsewhere, or after a kill."""
+
+    def keeper():
+        assert measure(FAULTY, {"fault": "fine"}, CPU, QUICK)["error_code"] == ErrorCode.NO_ERROR
+        (found,) = psutil.Process().children()
+        return found
+
+    first = keeper()
+    assert keeper() == first
+    first.kill()
+    second = keeper()
+    assert second != first
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSOR_TUNERS_TEST", "of the job")
+    third = keeper()
+    assert third != second and not second.is_running()
+    monkeypatch.setenv("TENSOR_TUNERS_TEST", "of the next job")
+    result = measure(FAULTY, {"fault": "tells_its_environment"}, CPU, QUICK)
+    assert result["error"] == f"{tmp_path} of the next job"
+    assert keeper() == third
 
 
 def _command(process):

@@ -1,5 +1,6 @@
 """Measure a configuration in a process of its own, which is killed when it takes too long."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -12,6 +13,7 @@ from dataclasses import asdict
 from ..tasks.device import find_device, usable_cores
 from .codes import ErrorCode
 from .limits import Limits
+from .workers import start_worker
 
 # Stage -> (the limit it falls under, the code of a worker that dies in it, the code of one that takes too long).
 STAGES = {
@@ -44,8 +46,19 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
         ``tflops``, ``latency_ms`` (median), ``spread`` (interquartile range / median), ``compile_seconds``,
         ``early_stopped``.
     """
-    job = {"config": config, "best_latency_ms": best_latency_ms, "save": str(save) if save else None}
-    return _run_worker(job, task, device, limits)
+    environment = _environment()
+    job = {
+        "config": config,
+        "best_latency_ms": best_latency_ms,
+        "save": str(save) if save else None,
+        "environment": environment,
+        "folder": os.getcwd(),
+    }
+    try:
+        worker = start_worker(device, environment)
+    except OSError as error:
+        return _failure(ErrorCode.UNKNOWN_ERROR, f"the worker did not start ({error})")
+    return _run(worker, job, task, device, limits)
 
 
 def measure_reference(task, limits=Limits(), environment=None):
@@ -53,24 +66,22 @@ def measure_reference(task, limits=Limits(), environment=None):
     same placement of buffers. Returns the same dict, without what concerns building.
 
     ``environment`` has variables for that process, such as OPENBLAS_CORETYPE."""
-    return _run_worker({}, task, find_device("cpu"), limits, environment)
+    command = [sys.executable, "-m", "nni_tensor_tuners.measure.worker"]
+    environment = {**_environment(), **(environment or {})}
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    return _run(worker, {}, task, find_device("cpu"), limits)
 
 
-def _run_worker(job, task, device, limits, environment=None):
-    job = {**job, "workload": task.to_dict(), "device": asdict(device), "limits": asdict(limits)}
+def _environment():
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
-    threads = dict.fromkeys(
-        ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(usable_cores())
-    )
-    environment = {**os.environ, **threads, **(environment or {})}
-    with subprocess.Popen(
-        [sys.executable, "-m", "nni_tensor_tuners.measure.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,  # a group of its own, so that compilers it started end with it
-    ) as worker:
+    names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, str(usable_cores()))}
+
+
+def _run(worker, job, task, device, limits):
+    job = {**job, "workload": task.to_dict(), "device": asdict(device), "limits": asdict(limits)}
+    with worker:
         try:
             worker.stdin.write(json.dumps(job).encode())
             worker.stdin.close()
@@ -119,7 +130,5 @@ def _failure(code, message):
 
 
 def _kill_group(worker):
-    try:
+    with contextlib.suppress(ProcessLookupError):  # the whole group is gone
         os.killpg(worker.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # the whole group is gone

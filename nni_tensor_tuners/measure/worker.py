@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 import time
 
 from ..tasks import Task, from_dict
@@ -42,6 +43,11 @@ def main():
         answers.flush()
 
     job = json.load(sys.stdin)
+    if "environment" in job:
+        os.environ.clear()
+        os.environ.update(job["environment"])
+        os.chdir(job["folder"])
+        tempfile.tempdir = None  # what Python remembers is the keeper's
     try:
         result = {"error_code": ErrorCode.NO_ERROR, "error": "", **run_job(job, lambda stage: answer(stage=stage))}
     except Failure as failure:
