@@ -339,7 +339,7 @@ def test_the_project_s_own_landscape(tmp_path, capsys):
 )
 def test_on_the_shared_landscapes_every_search_beats_random(tmp_path, capsys):
     sources = [str(SHARED / f"{name}.csv.gz") for name in ("gemm4096__P100", "convolution_milo__A4000", "pnpoly__RTX_2080_Ti")]
-    assert main(["replay", *sources, "--seeds", "8", "--output", str(tmp_path)]) == 0
+    assert main(["replay", *sources, "--seeds", "4", "--output", str(tmp_path)]) == 0
     last = capsys.readouterr().out.split("mean of 3 landscapes")[1].splitlines()
     at_200 = {line.split()[0]: numbers_of(line)[3] for line in last[2:10]}
     assert len(at_200) == 8 and all(value > at_200["Random"] for name, value in at_200.items() if name != "Random")

@@ -182,19 +182,35 @@ def _check_tuner(folder, tuner, search_space, kind):
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 
 
-# In a process of its own: the nni package takes most of a second to import, and takes over logging.
+# In a process of its own, one for all files: the nni package takes a second to import, and takes over logging.
 NNI_CHECK = """
-import sys
+import json, sys
 from nni.experiment.config import ExperimentConfig
-try:
-    ExperimentConfig.load(sys.argv[1]).canonical_copy().validate()
-except Exception as error:
-    sys.exit(" ".join(str(error).split()) or type(error).__name__)
+answers, sys.stdout = sys.stdout, sys.stderr
+for line in sys.stdin:
+    try:
+        ExperimentConfig.load(json.loads(line)).canonical_copy().validate()
+        refusal = None
+    except Exception as error:
+        refusal = " ".join(str(error).split()) or type(error).__name__
+    print(json.dumps(refusal), file=answers, flush=True)
 """
 
 
 def _check_with_nni(path):
     """Whatever else NNI refuses."""
-    asked = subprocess.run([sys.executable, "-c", NNI_CHECK, str(path)], capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        raise ValueError(f"experiment: NNI refuses it: {(asked.stderr.strip().splitlines() or ['it failed'])[-1]}")
+    checker = _nni_checker()
+    try:
+        print(json.dumps(str(path.resolve())), file=checker.stdin, flush=True)
+        refusal = json.loads(checker.stdout.readline())
+    except (OSError, ValueError):
+        _nni_checker.cache_clear()
+        refusal = "it failed"
+    if refusal is not None:
+        raise ValueError(f"experiment: NNI refuses it: {refusal}")
+
+
+@functools.cache
+def _nni_checker():
+    command = [sys.executable, "-c", NNI_CHECK]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

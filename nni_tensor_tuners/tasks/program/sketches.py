@@ -157,8 +157,6 @@ def schedule(module, sketches, config, target):
     ValueError
         If there is no such sketch, or if a postprocessor refuses.
     """
-    from tvm import s_tir
-
     chosen = config[SKETCH]
     sketch = next((each for each in sketches if each["name"] == chosen["_name"]), None)
     if sketch is None:
@@ -169,8 +167,7 @@ def schedule(module, sketches, config, target):
     decided = dict(decisions)
     for name, parameter in sketch["parameters"].items():
         decided[parameter["instruction"]] = decision_of(instructions[parameter["instruction"]], chosen[name])
-    result = s_tir.Schedule(module, seed=1, debug_mask="none", error_render_level="fast")
-    s_tir.schedule.Trace.apply_json_to_schedule([instructions, [list(each) for each in sorted(decided.items())]], result)
+    result = _replayed(module, instructions, sorted(decided.items()))
     taken = dict(chosen)
     for name, parameter in sketch["parameters"].items():
         if instructions[parameter["instruction"]][0] == "SampleComputeLocation":
@@ -241,26 +238,39 @@ def _postprocessors(module, target, tensorized):
     return found
 
 
+def _replayed(module, instructions, decisions, seed=1):
+    """The schedule of an IRModule after so many of a trace's instructions; what ``decisions`` do not have is drawn by the seed."""
+    from tvm import s_tir
+
+    schedule = s_tir.Schedule(module, seed=seed, debug_mask="none", error_render_level="fast")
+    known = [list(each) for each in decisions if each[0] < len(instructions)]
+    s_tir.schedule.Trace.apply_json_to_schedule([instructions, known], schedule)
+    return schedule
+
+
 class _Names:
     """What blocks and loops are called at the point of a trace where an instruction takes them."""
 
     def __init__(self, module, trace):
         self._module, self._trace = module, trace
+        self._last = None, None  # a number of instructions, and the schedule after them: names are asked for in their order
         self._from = {}  # variable -> (number of the instruction that makes it, position among its outputs)
         for number, (_, _, _, outputs) in enumerate(trace[0]):
             self._from.update((variable, (number, position)) for position, variable in enumerate(outputs))
 
     def of(self, variable, before):
         """The name of the block or loop that a variable stands for, before instruction number ``before``."""
-        from tvm import s_tir
-
-        instructions, decisions = self._trace
-        result = s_tir.Schedule(self._module, seed=1, debug_mask="none", error_render_level="fast")
-        prefix = [instructions[:before], [each for each in decisions if each[0] < before]]
-        s_tir.schedule.Trace.apply_json_to_schedule(prefix, result)
-        number, position = self._from[variable]
-        found = result.get(result.trace.insts[number].outputs[position])
+        if self._last[0] != before:
+            instructions, decisions = self._trace
+            self._last = before, _replayed(self._module, instructions[:before], decisions)
+        schedule = self._last[1]
+        found = schedule.get(self.variable(schedule, variable))
         return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
+
+    def variable(self, schedule, variable):
+        """What a schedule that these instructions, or the first of them, have been applied to has for a variable."""
+        number, position = self._from[variable]
+        return schedule.trace.insts[number].outputs[position]
 
     def made_by(self, variable):
         """The kind of the instruction that makes a variable; None of a constant."""
@@ -298,7 +308,7 @@ def _parameters(module, trace, names):
                 continue
             spec = {"_type": "discrete", "_value": values}
         elif kind == "SampleComputeLocation":
-            values = _locations(module, trace, number)
+            values = _locations(module, trace, number, names)
             if len(values) == 1:
                 continue
             spec, name = {"_type": "discrete", "_value": values}, f"{names.of(inputs[0], number)}{AT}"
@@ -342,20 +352,18 @@ def _share_locations(sketches):
                 parameter["spec"]["_value"] = sorted(places | set(range(0, max(places) + 1)))
 
 
-def _locations(module, trace, number):
+def _locations(module, trace, number, names):
     """Every location that a block can have under some draw of the decisions before it."""
-    from tvm import s_tir
-
     instructions, decisions = trace
     found = set()
     for draw in range(DRAWS):
-        before = [each for each in decisions if each[0] < number and draw == 0]  # else drawn by the schedule's own seed
+        before = decisions if draw == 0 else []  # else drawn by the schedule's own seed
+        schedule = _replayed(module, instructions[:number], before, draw + 1)
+        block = names.variable(schedule, instructions[number][1][0])
         taken = BEYOND
         while (asked := taken - 1) >= INLINED:
-            result = s_tir.Schedule(module, seed=draw + 1, debug_mask="none", error_render_level="fast")
-            asking = [instructions[: number + 1], [*before, [number, asked]]]
-            s_tir.schedule.Trace.apply_json_to_schedule(asking, result)
-            taken = int(result.trace.get_decision(result.trace.insts[number]))
+            schedule.sample_compute_location(block, asked)  # says where, and moves nothing
+            taken = int(schedule.trace.get_decision(schedule.trace.insts[-1]))
             if taken > asked:  # none is left below: one of the others was taken
                 break
             found.add(taken)
