@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -26,7 +27,9 @@ from nni_experiments import (
 
 from nni_tensor_tuners import report
 from nni_tensor_tuners.frontends.nni import manager as managers
+from nni_tensor_tuners.frontends.nni import rest
 from nni_tensor_tuners.search.registry import SEARCHES
+from nni_tensor_tuners.space.nested import flatten
 from nni_tensor_tuners.study import records
 
 __all__ = ["experiment", "registered"]  # fixtures
@@ -132,6 +135,20 @@ def test_stop_and_resume(experiment, kill):
     assert told == {json.dumps(record["config"]): record["tflops"] for record in after}
 
 
+def as_a_browser_gets(manager, path):
+    asked = urllib.request.Request(f"{manager.url}/api/v1/nni/{path}", headers={"Accept": "application/json, text/plain, */*"})
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return json.load(answer)
+
+
+def parameters_of(job):
+    return json.loads(job["hyperParameters"][-1])["parameters"]
+
+
+def flatten_as_shown(parameters):
+    return {name.removesuffix("._name"): value for name, value in flatten(parameters).items()}
+
+
 def test_a_nested_space_is_exhausted_through_a_stop_and_a_resume(experiment):
     width = {"_type": "discrete", "_value": [4, 8, 16, 32]}
     branches = [
@@ -142,6 +159,12 @@ def test_a_nested_space_is_exhausted_through_a_stop_and_a_resume(experiment):
     space = {"loop": {"_type": "choice", "_value": branches}}
     manager = experiment("python3 nested.py", space, code=TESTS / "trials", concurrency=2)
     wait_for(lambda: len(journal(manager, "tell")) >= 3)
+    # NNI's page of trials stays blank once a branch has a parameter whose type is not NNI's: browsers see it beside all others.
+    shown = [parameters_of(job) for job in as_a_browser_gets(manager, "trial-jobs") if "hyperParameters" in job]
+    kept = [parameters_of(job) for job in rest.request(f"{manager.url}/api/v1/nni/trial-jobs") if "hyperParameters" in job]
+    assert len(shown) >= 3 and shown == [flatten_as_shown(each) for each in kept[: len(shown)]]
+    assert as_a_browser_gets(manager, "experiment")["params"]["searchSpace"] == {}
+    assert rest.request(f"{manager.url}/api/v1/nni/experiment")["params"]["searchSpace"] == space
     manager.stop()
     resumed = experiment.resume(manager.experiment_id)
     assert ended(resumed) == "DONE"

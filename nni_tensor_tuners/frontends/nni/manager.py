@@ -17,7 +17,8 @@ from . import rest
 from .folders import known_experiments
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
-LISTEN_ON_LOOPBACK = files("nni_tensor_tuners") / "listen_on_loopback.js"
+# What the manager loads before its own code.
+PRELOADED = files("nni_tensor_tuners") / "listen_on_loopback.js", Path(__file__).parent / "show_nested_choices.js"
 
 
 class NnictlError(OSError):
@@ -122,7 +123,7 @@ class Manager:
 
     @classmethod
     def _start(cls, port, *arguments):
-        options = f'{os.environ.get("NODE_OPTIONS", "")} --require="{LISTEN_ON_LOOPBACK}"'.strip()
+        options = " ".join([os.environ.get("NODE_OPTIONS", ""), *(f'--require="{path}"' for path in PRELOADED)]).strip()
         # Trials run the Python that nnictl runs, whatever python3 the caller's PATH finds.
         path_variable = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         environment = {"NODE_OPTIONS": options, "PATH": path_variable}

@@ -13,6 +13,9 @@ from .covariance import WalkKernel
 # some tens of results outvote them.
 LENGTH_PRIOR, NOISE_PRIOR = (0.0, 1.0), (-5.0, 1.5)
 MIN_NOISE = 1e-5
+# Variance of the constant that all scores have in common, in amplitudes. Scores are 0 in the mean over the trials, which a search
+# has chosen: what is like none of them, and would be like a random one, must not be taken for one of these.
+CONSTANT = 1.0
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
 SHAPE, RATE = 1.0, 1.0
 # Theta is fitted to at most this many results, in so many iterations, when there are so many times as many as last time.
@@ -22,10 +25,11 @@ JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 
 
 class GaussianProcess:
-    """z ~ N(U w, a (k + U U' + noise I)), U the columns ``trend`` of the rows; k a `WalkKernel`.
+    """z ~ N(U w, a (c + k + U U' + noise I)), U the columns ``trend`` of the rows; k a `WalkKernel`.
 
-    U U' is what is left when the factors b ~ N(b', a diag(1 / p)) of trends M = U diag(p)^(1/2) are integrated out, w = p^(1/2)
-    b' (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing below has to know of them. Theta maximises
+    c is what is left when an unknown constant N(0, a c) is integrated out; U U' likewise of the factors b ~ N(b', a diag(1 / p))
+    of trends M = U diag(p)^(1/2), w = p^(1/2) b' (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing
+    below has to know of them. Theta maximises
     the marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta,
     and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
     """
@@ -63,7 +67,7 @@ class GaussianProcess:
         levels, trend = rows[:, : self.kernel.width], rows[:, self._trend]
         logs = self.kernel.table(theta[:-1])
         k = self.kernel.between(levels, levels, logs)
-        factor = stable_cholesky(k + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
+        factor = stable_cholesky(k + CONSTANT + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
         inverse = cho_solve((factor, True), np.eye(n))
         residual = scores - trend @ self._weights
         alpha = inverse @ residual
@@ -79,7 +83,7 @@ class GaussianProcess:
 
 @dataclass(frozen=True)
 class Covariance:
-    """k + U U' between two sets of rows, of shape (len(a), len(b)); and the noise of a measurement."""
+    """c + k + U U' between two sets of rows, of shape (len(a), len(b)); and the noise of a measurement."""
 
     kernel: WalkKernel
     logs: np.ndarray
@@ -89,13 +93,14 @@ class Covariance:
     def __call__(self, a, b, dtype=float):
         a, b, width = a.astype(dtype, copy=False), b.astype(dtype, copy=False), self.kernel.width
         k = self.kernel.between(a[:, :width], b[:, :width], self.logs.astype(dtype))
+        k += CONSTANT
         if self.trend.stop > self.trend.start:
             k += a[:, self.trend] @ b[:, self.trend].T
         return k
 
     def diagonal(self, rows):
         """The variances of rows, (m,)."""
-        return 1 + np.square(rows[:, self.trend], dtype=float).sum(axis=1)
+        return CONSTANT + 1 + np.square(rows[:, self.trend], dtype=float).sum(axis=1)
 
 
 @dataclass(frozen=True)

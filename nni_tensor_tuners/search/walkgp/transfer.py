@@ -2,12 +2,11 @@
 
 A source s is learned by processes of its own, of performance and of success. Their posterior means m_s are trends here,
 
-    z = b_0 + sum_s b_s r_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),        b_0 ~ N(0, a / P_0),
+    z = sum_s b_s r_s m_s(x) + f(x),        b_s ~ N(1 / c_s, a / (P c_s)),
 
 and the process integrates their factors b out (`process.GaussianProcess`). c_s is how many of the sources say the same as s,
 the sum over them of correlation where positive: three copies of a source have together the mean 1 and the variance a / P of
-one. b_0 is there because scores are 0 in the mean over the trials here, and m_s over those there: trials that follow a good
-source are all good ones. r_s is 1 for performance; for success it is F / (F + P) where F trials failed there: a model of two
+one. r_s is 1 for performance; for success it is F / (F + P) where F trials failed there: a model of two
 failures says much about where nothing failed, and whoever stays away from there never hears that it is wrong.
 """
 
@@ -20,8 +19,8 @@ from .scores import performance_scores, success_scale
 
 # A source is learned from at most this many trials there.
 MAX_SOURCE = 500
-# P: so many trials here weigh as much as the expectation that a source is right; P_0: the same of the constant.
-SOURCE_TRIALS, OFFSET_TRIALS = 4.0, 10.0
+# P: so many trials here weigh as much as the expectation that a source is right.
+SOURCE_TRIALS = 4.0
 
 
 class Source(NamedTuple):
@@ -66,13 +65,13 @@ def trend_of(posteriors, rows, shares=None):
     alike = means @ means.T / np.maximum(np.outer(length, length), 1e-12)
     np.fill_diagonal(alike, 1)
     copies = np.maximum(alike, 0).sum(axis=1)
-    precision = np.append(SOURCE_TRIALS * copies, OFFSET_TRIALS)
+    precision = SOURCE_TRIALS * copies
 
     def trend(rows):
-        columns = [*(share * posterior.mean(rows) for share, posterior in zip(shares, posteriors)), np.ones(len(rows))]
+        columns = [share * posterior.mean(rows) for share, posterior in zip(shares, posteriors)]
         return (np.transpose(columns) / np.sqrt(precision)).astype(np.float32)
 
-    return trend, np.sqrt(precision) * np.append(1 / copies, 0)
+    return trend, np.sqrt(precision) / copies
 
 
 def _explained(kernel, rows, scores):
