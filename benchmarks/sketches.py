@@ -12,17 +12,18 @@ fastest round counts, as disturbances only slow down. An interrupted comparison 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
+from peak import peak
+
 from nni_tensor_tuners.arena.summary import parse_search
-from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.tasks.device import find_device, usable_cores
-from nni_tensor_tuners.tasks.program import Program, ProgramTask
+from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.target import target_of
 
 TASKS = {
@@ -38,26 +39,6 @@ SEARCHES = ["WalkGP", "WalkGP+template", "Bansor", "evolutionary:16", "evolution
 RECORDS = "database_tuning_record.json"
 ROUND = 4  # configurations that ours are asked for at a time
 PATIENCE = 90  # seconds: a fresh worker imports for ten
-
-
-@dataclass(frozen=True)
-class Recorded(ProgramTask):
-    """A program whose configurations are lines of a MetaSchedule database: ``folder`` and ``line``."""
-
-    text: str
-
-    operator = "sketches:Recorded"
-
-    def prim_func(self):
-        return Program(self.text).prim_func()
-
-    def module(self, config, device):
-        from tvm import s_tir
-
-        _, (trace, *_) = json.loads((Path(config["folder"]) / RECORDS).read_text().splitlines()[config["line"]])
-        schedule = s_tir.Schedule(self.source, error_render_level="fast")
-        s_tir.schedule.Trace.apply_json_to_schedule(trace, schedule)
-        return schedule.mod
 
 
 def tune(text, search, seed, trials, folder):
@@ -130,20 +111,44 @@ def best_of_first(folder, count):
 
 
 def timed_again(text, candidates, rounds):
-    """Candidate (folder, line) -> GFLOPS, the most of ``rounds`` fresh processes, in turns: disturbances only slow down."""
-    task, device = Recorded(text), find_device("cpu")
-    latencies = {candidate: [] for candidate in candidates}
+    """Candidate (folder, line) -> GFLOPS, the most of ``rounds`` fresh processes, in turns: disturbances only slow down.
+
+    Built and timed as for the searches: what is exported and loaded calls expf and the like otherwise than what is compiled where
+    it runs, which makes a sixth of a softmax's time.
+    """
+    from tvm.s_tir.meta_schedule.builder import BuilderInput
+    from tvm.s_tir.meta_schedule.runner import RunnerInput
+
+    from nni_tensor_tuners.frontends.metaschedule import builder, runner
+
+    program, target = Program(text), target_of(find_device("cpu"))
+    modules = [module_of(program.source, *candidate) for candidate in candidates]
+    built = builder(PATIENCE).build([BuilderInput(module, target) for module in modules])
+    seconds = {candidate: [] for candidate in candidates}
     for _ in range(rounds):
-        for (folder, line), found in latencies.items():
-            record = measure(task, {"folder": str(folder), "line": line}, device)
-            if record["error_code"] != ErrorCode.NO_ERROR:
-                print(f"    {folder.name} record {line}: {record['error']}", flush=True)
-            found.append(record["latency_ms"] if record["error_code"] == ErrorCode.NO_ERROR else float("inf"))
-    return {candidate: task.flop / min(found) / 1e6 for candidate, found in latencies.items()}
+        for ((folder, line), found), artifact in zip(seconds.items(), built):
+            (timed,) = runner(program.source, PATIENCE).run([RunnerInput(artifact.artifact_path, "cpu", [])])
+            if timed.result().error_msg:
+                print(f"    {folder.name} record {line}: {timed.result().error_msg}", flush=True)
+            found += [float(each) for each in timed.result().run_secs or ()]
+    for artifact in built:
+        shutil.rmtree(Path(artifact.artifact_path).parent, ignore_errors=True)
+    return {candidate: program.flop / min(found, default=float("inf")) / 1e9 for candidate, found in seconds.items()}
+
+
+def module_of(source, folder, line):
+    """The scheduled module of a record of MetaSchedule's database."""
+    from tvm import s_tir
+
+    _, (trace, *_) = json.loads(lines(folder)[line])
+    schedule = s_tir.Schedule(source, error_render_level="fast")
+    s_tir.schedule.Trace.apply_json_to_schedule(trace, schedule)
+    return schedule.mod
 
 
 def compare(args):
-    print(f"{find_device('cpu').name}, {usable_cores()} cores; GFLOPS of the best after so many trials, timed again")
+    print(f"{find_device('cpu').name}, {usable_cores()} cores, at most {peak():.0f} GFLOPS (peak.py)")
+    print("GFLOPS of the best after so many trials, timed again", flush=True)
     ratios = {}
     for name in args.tasks:
         for seed in range(args.seeds):
@@ -200,8 +205,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--output", type=Path, default=Path("runs/sketches"))
     args = parser.parse_args()
-    here = str(Path(__file__).parent)  # where the measuring process finds `Recorded`
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     os.environ["TVM_NUM_THREADS"] = str(usable_cores())  # else MetaSchedule's runner may time one thread
     compare(args)
 
