@@ -120,10 +120,9 @@ def _tune(args):
 
 
 def _check(args):
-    from ..frontends.nni.check import check
+    from ..frontends.nni.check import check_all
 
-    for path in args.experiments:
-        check(path)
+    for path, _ in zip(args.experiments, check_all(args.experiments)):
         print(f"{path}: good")
 
 

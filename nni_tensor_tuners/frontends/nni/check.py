@@ -1,5 +1,6 @@
 """Checking experiment files before they start."""
 
+import contextlib
 import functools
 import json
 import random
@@ -54,7 +55,18 @@ def check(path):
     ValueError
         In one line that names the bad field.
     """
-    path = Path(path)
+    (experiment,) = check_all([path])
+    return experiment
+
+
+def check_all(paths):
+    """Check several files one after the other, each as `check` does; generates their contents. NNI is asked in one process."""
+    with _asking_nni() as refusal:
+        for path in paths:
+            yield _check(Path(path), refusal)
+
+
+def _check(path, refusal):
     experiment = _load_yaml(path)
     check_names("experiment: there is no field", experiment, FIELDS)
     for field in ("trialCommand", "trialConcurrency", "tuner", "trainingService"):
@@ -72,7 +84,8 @@ def check(path):
     SearchSpace.from_json(search_space)
     kind = _check_trial(path.parent, experiment, search_space)
     _check_tuner(path.parent, experiment["tuner"], search_space, kind)
-    _check_with_nni(path)
+    if (refused := refusal(path)) is not None:
+        raise ValueError(f"experiment: NNI refuses it: {refused}")
     return experiment
 
 
@@ -197,20 +210,22 @@ for line in sys.stdin:
 """
 
 
-def _check_with_nni(path):
-    """Whatever else NNI refuses."""
-    checker = _nni_checker()
-    try:
-        print(json.dumps(str(path.resolve())), file=checker.stdin, flush=True)
-        refusal = json.loads(checker.stdout.readline())
-    except (OSError, ValueError):
-        _nni_checker.cache_clear()
-        refusal = "it failed"
-    if refusal is not None:
-        raise ValueError(f"experiment: NNI refuses it: {refusal}")
-
-
-@functools.cache
-def _nni_checker():
+@contextlib.contextmanager
+def _asking_nni():
+    """A function that says why NNI refuses an experiment file; None where it does not."""
     command = [sys.executable, "-c", NNI_CHECK]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+
+        def refusal(path):
+            try:
+                print(json.dumps(str(path.resolve())), file=process.stdin, flush=True)
+                return json.loads(process.stdout.readline())
+            except (OSError, ValueError):
+                return "it failed"
+
+        try:
+            yield refusal
+        finally:
+            process.kill()
