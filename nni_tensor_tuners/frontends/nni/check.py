@@ -197,9 +197,10 @@ def _check_tuner(folder, tuner, search_space, kind):
 
 # In a process of its own, one for all files: the nni package takes a second to import, and takes over logging.
 NNI_CHECK = """
-import json, sys
+import json, os, sys
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # nni logs to standard output
 from nni.experiment.config import ExperimentConfig
-answers, sys.stdout = sys.stdout, sys.stderr
 for line in sys.stdin:
     try:
         ExperimentConfig.load(json.loads(line)).canonical_copy().validate()
