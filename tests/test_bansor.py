@@ -17,7 +17,7 @@ from nni_tensor_tuners.arena.landscape import RecordedSpace
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
 from nni_tensor_tuners.search import SEARCHES
 
-INNER = [name for name in SEARCHES if name != "Bansor"]
+INNER = [name for name in SEARCHES if name not in ("Bansor", "TaskScheduler")]
 CONSTRAINTS = ["loop.X[0] * loop.unroll <= 32", "loop._name != 'packed' or loop.order._name == 'columns'", "vector or 1 > 2"]
 
 
@@ -299,10 +299,10 @@ def test_an_inner_search_that_takes_no_transfer_says_so():
 
 @pytest.mark.parametrize("space, written", [(SPACE, True), (MM1, False)])
 def test_an_experiment_is_written_where_there_are_branches_to_choose_from(tmp_path, space, written):
-    task = SimpleNamespace(operator="own", search_space=lambda *_: space, constraints=lambda *_: [])
+    task = SimpleNamespace(operator="own", optimize_mode="maximize", search_space=lambda *_: space, constraints=lambda *_: [])
     device = SimpleNamespace(kind="cpu", rpc=None)
     paths = write_folder(tmp_path / "all", "own", "own", task, [device])
     assert ("bansor.yml" in [path.name for path in paths]) == written
-    assert len(paths) == len(SEARCHES) + written
+    assert len(paths) == len(SEARCHES) - 1 + written  # the task scheduler is for networks
     named = write_folder(tmp_path / "named", "own", "own", task, [device], searches=["Bansor"])
     assert [path.name for path in named] == ["search_space.json", "bansor.yml"]

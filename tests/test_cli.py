@@ -75,11 +75,11 @@ def with_tuner(**class_args):
         ({"tuner": {"name": "Random"}}, "ours is RandomSearch"),
         (
             {"tuner": {"name": "TPE"}},
-            "tuner name: expected one of WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, Genetic, RandomSearch, got 'TPE'",
+            "tuner name: expected one of WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, TaskScheduler, Genetic, RandomSearch, got 'TPE'",
         ),
         (
             {"tuner": {"className": "mine.Tuner"}},
-            "tuner name: expected one of WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, Genetic, RandomSearch, got None",
+            "tuner name: expected one of WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, TaskScheduler, Genetic, RandomSearch, got None",
         ),
         ({"tuner": "OpEvo"}, "tuner: expected a name and classArgs, got 'OpEvo'"),
         ({"tuner": {"name": "OpEvo", "classArgs": [1]}}, "classArgs: expected arguments by name, got [1]"),

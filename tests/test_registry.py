@@ -28,7 +28,7 @@ def loaded_by(statements):
 
 
 def test_the_names_that_experiments_rely_on():
-    assert list(SEARCHES) == ["WalkGP", "OpEvo", "GBFS", "NA2C", "AutoTVM", "NoSE", "Bansor", "Genetic", "Random"]
+    assert list(SEARCHES) == ["WalkGP", "OpEvo", "GBFS", "NA2C", "AutoTVM", "NoSE", "Bansor", "TaskScheduler", "Genetic", "Random"]
     assert {entry.name for entry in SEARCHES.values() if entry.nni_name != entry.name} == {"Random"}
 
 
@@ -54,8 +54,9 @@ def test_the_class_documents_every_argument_and_what_the_paper_has(name):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_default_left_open_stands_for_what_the_table_says(name):
     created = create_search(name, SearchSpace.from_json(SPACE))
+    left_open = {"AutoTVM": ["objective"], "Bansor": ["inner_args"], "TaskScheduler": ["counts", "flop", "inner_args"]}
     open_ones = [argument for argument in SEARCHES[name].arguments if argument.default is None]
-    assert [argument.name for argument in open_ones] == {"AutoTVM": ["objective"], "Bansor": ["inner_args"]}.get(name, [])
+    assert [argument.name for argument in open_ones] == left_open.get(name, [])
     assert all(getattr(created, argument.name) == argument.value for argument in open_ones)
 
 
@@ -81,7 +82,7 @@ def test_experiments_show_the_arguments_of_the_table(name):
     tuners = [yaml.safe_load(path.read_text(encoding="utf-8"))["tuner"] for path in EXPERIMENTS]
     of_this_one = [tuner["classArgs"] for tuner in tuners if tuner["name"] == SEARCHES[name].nni_name]
     spaces = [json.loads((folder / "search_space.json").read_text()) for folder in {path.parent for path in EXPERIMENTS}]
-    of_use = [space for space in spaces if any(map(is_nested, space.values())) or not SEARCHES[name].nested]
+    of_use = [space for space in spaces if any(map(is_nested, space.values())) or not SEARCHES[name].nested]  # of no network
     assert len(of_this_one) == len(of_use)
     for class_args in of_this_one:
         # As text: 2 and 2.0 are equal, but a YAML that says 2 is to go on saying so.
@@ -106,7 +107,7 @@ def test_a_search_is_found_by_the_name_nni_knows(name):
 def test_a_name_that_nni_does_not_know_is_refused(nni_name, hint):
     with pytest.raises(ValueError) as caught:
         search_named_by_nni(nni_name)
-    known = "WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, Genetic, RandomSearch"
+    known = "WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, TaskScheduler, Genetic, RandomSearch"
     assert str(caught.value) == f"expected one of {known}, got {nni_name!r}{hint}"
 
 

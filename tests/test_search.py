@@ -274,7 +274,7 @@ def test_the_paper_s_workloads():
 @pytest.mark.parametrize(
     "name, class_args, message",
     [
-        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, Genetic, Random"),
+        ("OpEvoo", {}, "unknown search 'OpEvoo'; allowed: WalkGP, OpEvo, GBFS, NA2C, AutoTVM, NoSE, Bansor, TaskScheduler, Genetic, Random"),
         ("OpEvo", {"parent_size": 8}, "OpEvo has no argument 'parent_size'; did you mean 'parents_size'"),
         ("Random", {"mutate_rate": 0.5}, "Random has no argument 'mutate_rate'; allowed: none"),
         ("OpEvo", {"parents_size": 0}, "parents_size must be an integer >= 1, got 0"),

@@ -2,12 +2,12 @@
 
 import math
 
-from ..space.nested import Branches
-from .base import Exhausted, Search, check_choice, check_integer, check_number, nearest_here
-from .registry import SEARCHES, arguments_of, check_names, create_search
+from .base import check_choice, check_number, nearest_here
+from .registry import SEARCHES
+from .rounds import Rounds
 
 
-class Bansor(Search):
+class Bansor(Rounds):
     """Bansor, section III.A: a round of trials after the other, each inside one sketch, which a bandit chooses.
 
     Sketches are the branches of the space's nested choice, of the first one at its top that has several. Each has an ``inner``
@@ -22,7 +22,7 @@ class Bansor(Search):
 
     - Inside a sketch the paper has Ansor's evolution, and one cost model for all sketches. Here each sketch has a search of its
       own, any but this one, which knows nothing of the others.
-    - Which task of a network is next (section III.B) is no matter of a search, and not here.
+    - Which task of a network is next (section III.B) is `TaskScheduler`'s to say.
     - A round begins as soon as the one before has been handed out, from the results there are by then, so that trials can run
       side by side.
     - What was told or excluded without having been asked, by a warm start say, counts as well: N(k_i) is the number of a
@@ -61,33 +61,10 @@ class Bansor(Search):
     """
 
     def __init__(self, space, seed=0, inner="WalkGP", selection="ucb", exploration=0.3, round_size=16, inner_args=None):
-        super().__init__(space, seed)
-        inner_args = {} if inner_args is None else inner_args
-        check_choice("inner", inner, [name for name in SEARCHES if name != "Bansor"])
+        super().__init__(space, seed, inner, inner_args, round_size, ("Bansor", "TaskScheduler"))
         check_choice("selection", selection, ("ucb", "random"))
         check_number("exploration", exploration, 0, 100)
-        check_integer("round_size", round_size)
-        if not isinstance(inner_args, dict):
-            raise ValueError(f"inner_args must be {inner}'s arguments by name, got {inner_args!r}")
-        check_names(f"inner_args: {inner} has no argument", inner_args, arguments_of(inner))
-        self.inner, self.selection, self.exploration = inner, selection, exploration
-        self.round_size, self.inner_args = round_size, inner_args
-        several = (i for i, each in enumerate(space.parameters) if isinstance(each, Branches) and each.size > 1)
-        self._choice = next(several, None)  # its position
-        spaces = [space]
-        if self._choice is not None:
-            spaces = [space.restricted(self._choice, branch) for branch in range(space.parameters[self._choice].size)]
-        self.arms = [create_search(inner, each, seed=seed, **inner_args) for each in spaces]
-        self._open = list(self.arms)  # those not used up
-        self._arm, self._left = None, 0  # of the current round, and how many trials it still has
-
-    def tell(self, config, fitness):
-        super().tell(config, fitness)
-        self._arm_of(self.space.point(config)).tell(config, fitness)
-
-    def exclude(self, config):
-        super().exclude(config)
-        self._arm_of(self.space.point(config)).exclude(config)
+        self.selection, self.exploration = selection, exploration
 
     def transfer(self, histories):
         """Hand each sketch's search what was measured of that branch; nothing, where no history has two successes of it.
@@ -111,25 +88,11 @@ class Bansor(Search):
         for arm in telling:
             arm.transfer(handed[arm])
 
-    def _propose(self):
-        while self._open:
-            if not self._left:
-                self._arm, self._left = self._choose(), self.round_size
-            try:
-                (config,) = self._arm.ask(1)
-            except Exhausted:
-                self._open.remove(self._arm)
-                self._left = 0
-            else:
-                self._left -= 1
-                return self.space.point(config)
-        return None
-
     def _choose(self):
         """The sketch of the next round, one of those not used up."""
         if self.selection == "random":
             return self._open[int(self.rng.random() * len(self._open))]
-        rounds = {arm: math.ceil(arm.known / self.round_size) for arm in self.arms}
+        rounds = {arm: self._rounds(arm) for arm in self.arms}
         best = {arm: max((f for f in arm.results.values() if f is not None), default=0.0) for arm in self.arms}
         log_total, top = math.log(sum(rounds.values()) or 1), max(best.values())
 
@@ -140,6 +103,3 @@ class Bansor(Search):
             return reward + self.exploration * math.sqrt(2 * log_total / rounds[arm])  # Equation (3)
 
         return max(self._open, key=ucb)
-
-    def _arm_of(self, point):
-        return self.arms[0 if self._choice is None else point[self._choice]]

@@ -64,6 +64,8 @@ class Entry:
         Whether it learns from what was measured of another shape or on another device (`Search.transfer`).
     nested
         Whether it is of use only where the space has a nested choice.
+    networks
+        Whether it is for networks, and only for them.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Entry:
     registered: str = ""
     transfers: bool = False
     nested: bool = False
+    networks: bool = False
 
     @property
     def nni_name(self):
@@ -186,6 +189,26 @@ _ENTRIES = (
         ),
         transfers=True,
         nested=True,
+    ),
+    Entry(
+        "TaskScheduler",
+        ".task_scheduler",
+        "bandit over the tasks of a network, a search inside each",
+        (
+            Argument("inner", "WalkGP", "the search inside a task", paper="Bansor's bandit over sketches", shown=True),
+            Argument("selection", "ucb", "of the task: ucb (Bansor), gradient (Ansor) or round-robin", shown=True),
+            Argument("exploration", 0.3, "C, what rarely chosen tasks gain with ucb"),
+            Argument("round_size", 4, "trials of a task before one is chosen again", paper="tries 16 and 64", shown=True),
+            Argument("counts", None, "how often the network runs each task, by name", stands_for={}),
+            Argument("flop", None, "operations of each task, by name", stands_for={}),
+            Argument("alpha", 0.2, "weight of what a task has gained against what it may gain"),
+            Argument("beta", 2.0, "how much faster than a task like it a task may become"),
+            Argument("window", 3, "rounds over which a gain is taken"),
+            Argument("epsilon", 0.05, "probability of any task, with gradient"),
+            Argument("inner_args", None, "arguments of the inner search, by name", stands_for={"initial": 1}),
+        ),
+        nested=True,
+        networks=True,
     ),
     Entry(
         "Genetic",

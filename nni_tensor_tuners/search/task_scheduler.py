@@ -1,0 +1,168 @@
+"""Which task of a network is tuned next: Bansor's bandit, Ansor's gradient, or each in turn."""
+
+import math
+import re
+
+from ..space.nested import NAME
+from .base import check_choice, check_number
+from .rounds import Rounds
+
+GOLDEN = 1.618  # Ansor's: tasks are alike whose operations differ by less than this factor, or so
+
+
+class TaskScheduler(Rounds):
+    """Bansor, section III.B: a round of trials after the other, each of one task of a network.
+
+    Tasks are the branches of the space's nested choice. Fitness is the reciprocal of a task's latency (`Objective("minimize")`),
+    so that latencies of different tasks can be added up: f = sum of w_i g_i (equation 1), w_i being how often the network runs
+    task i, g_i its lowest latency. Each task has an ``inner`` search of its own. A round goes to the task that promises most,
+
+        |df/dt_i| = w_i |alpha (g(t_i) - g(t_i - window)) / window + (1 - alpha) min(-g / t_i, beta C_i / max V_k - g)|   (2)
+
+    t_i its rounds, C_i its operations, V_k the operations in a unit of time of tasks like it; and chosen is
+
+    - ``ucb``: the highest |df/dt_i| / max_j |df/dt_j| + C sqrt(2 ln N(E) / N(T_i)) (equations 5 and 6), N counting rounds;
+    - ``gradient``: the highest |df/dt_i|, and with probability ``epsilon`` any (Ansor's);
+    - ``round-robin``: the one with the fewest rounds.
+
+    Tasks that have had no round come first, as listed. What was told from elsewhere counts as rounds, as in `Rounds`. Where a
+    task like it has got further, a round begins with the best configuration of that one, as near as it can be had.
+
+    Where it departs from the papers:
+
+    - Theirs gives neither alpha, beta, the window nor epsilon; these are TVM's auto_scheduler's.
+    - Its formula (2) prints 1 / (1 - alpha); this is Ansor's.
+    - Handing configurations from task to task is not in them.
+
+    Parameters
+    ----------
+    inner, inner_args
+        The search inside a task, and its arguments by name; left out, ``initial: 1`` for WalkGP.
+    selection
+        "ucb", "gradient" or "round-robin".
+    exploration
+        C.
+    round_size
+        Trials in a round.
+    counts
+        Task -> how often the network runs it; 1 where nothing is said.
+    flop
+        Task -> floating-point operations of one run; left out, no task is like another in (2).
+    alpha, beta, window, epsilon
+        As above.
+    """
+
+    def __init__(
+        self,
+        space,
+        seed=0,
+        inner="WalkGP",
+        selection="ucb",
+        exploration=0.3,
+        round_size=4,
+        counts=None,
+        flop=None,
+        alpha=0.2,
+        beta=2.0,
+        window=3,
+        epsilon=0.05,
+        inner_args=None,
+    ):
+        if inner_args is None and inner == "WalkGP":
+            inner_args = {"initial": 1}  # a task has some ten trials, and begins with a default schedule
+        super().__init__(space, seed, inner, inner_args, round_size, ("TaskScheduler",))
+        check_choice("selection", selection, ("ucb", "gradient", "round-robin"))
+        most = {"exploration": 100, "alpha": 1, "beta": 100, "epsilon": 1}
+        for name, value in (("exploration", exploration), ("alpha", alpha), ("beta", beta), ("epsilon", epsilon)):
+            check_number(name, value, 0, most[name])
+        check_number("window", window, 1, 1000)
+        self.selection, self.exploration, self.epsilon = selection, exploration, epsilon
+        self.alpha, self.beta, self.window = alpha, beta, int(window)
+        self.counts, self.flop = (_by_name(name, given, self.names) for name, given in (("counts", counts), ("flop", flop)))
+        self._counts = [self.counts.get(name, 1) for name in self.names]
+        self._flop = [self.flop.get(name) for name in self.names]
+        kinds = [re.sub(r"\d+", "", str(name)) for name in self.names]
+        sizes = [None if each is None else math.floor(math.log(each + 1, GOLDEN)) for each in self._flop]
+        self._kinds = kinds
+        self._alike = [
+            [j for j in range(len(kinds)) if j != i and sizes[i] is not None and (kinds[j], sizes[j]) == (kinds[i], sizes[i])]
+            for i in range(len(kinds))
+        ]
+        self._latencies = [[] for _ in self.names]  # of each task, after each of its rounds
+        self._handed = set()  # (task, other task, point of the other): best ones that the task has been given
+
+    def _choose(self):
+        rounds = [self._rounds(arm) for arm in self.arms]
+        for arm, latencies, had in zip(self.arms, self._latencies, rounds):
+            latencies += [_latency(arm)] * (had - len(latencies))
+        place = {arm: i for i, arm in enumerate(self.arms)}
+        candidates = [place[arm] for arm in self._open]
+        if unknown := [i for i in candidates if not rounds[i]]:
+            return self.arms[unknown[0]]
+        if self.selection == "round-robin":
+            return self.arms[min(candidates, key=lambda i: rounds[i])]
+        slopes = [self._slope(i, rounds[i]) for i in range(len(rounds))]
+        if self.selection == "gradient":
+            if self.rng.random() < self.epsilon:
+                return self.arms[candidates[int(self.rng.random() * len(candidates))]]
+            return self.arms[max(candidates, key=lambda i: slopes[i])]
+        steepest, log_total = max(slopes), math.log(sum(rounds))
+
+        def ucb(i):  # Equations (5) and (6)
+            reward = slopes[i] / steepest if steepest > 0 else 0.0
+            return reward + self.exploration * math.sqrt(2 * log_total / rounds[i])
+
+        return self.arms[max(candidates, key=ucb)]
+
+    def _slope(self, i, rounds):
+        """|df/dt_i| (equation 2); 0 of a task that has only failed."""
+        latencies = self._latencies[i]
+        now = latencies[-1]
+        if not math.isfinite(now):
+            return 0.0
+        before = latencies[-1 - self.window] if len(latencies) > self.window else now
+        backward = (now - before) / self.window if math.isfinite(before) else 0.0
+        forward = -now / rounds
+        speeds = [self._flop[k] / self._latencies[k][-1] for k in self._alike[i] if self._latencies[k]]
+        if max(speeds, default=0.0) > 0:
+            forward = min(forward, self.beta * self._flop[i] / max(speeds) - now)
+        return self._counts[i] * abs(self.alpha * backward + (1 - self.alpha) * forward)
+
+    def _begin(self, arm):
+        """The best configuration of the task most like an arm's that it has not been given, where it fits."""
+        i = self.arms.index(arm)
+        others = [j for j, kind in enumerate(self._kinds) if j != i and kind == self._kinds[i]]
+        if self._flop[i] is not None:
+            others.sort(key=lambda j: abs(math.log((self._flop[j] or 1) / self._flop[i])))
+        for j in others:
+            other = self.arms[j]
+            point = max((p for p, f in other.results.items() if f is not None), key=other.results.get, default=None)
+            if point is None or len(other.results) < self.round_size or (i, j, point) in self._handed:
+                continue
+            self._handed.add((i, j, point))
+            config = other.space.config(point)
+            choice = self.space.names[self._choice].removesuffix(f".{NAME}")
+            try:
+                near = arm.space.nearest_point({**config, choice: {**config[choice], NAME: self.names[i]}})
+            except ValueError:  # it has other parameters
+                continue
+            if near not in arm._seen and arm.space.is_legal(near):
+                return near
+        return None
+
+
+def _latency(arm):
+    best = max((f for f in arm.results.values() if f is not None), default=0.0)
+    return 1 / best if best > 0 else math.inf
+
+
+def _by_name(argument, given, names):
+    given = {} if given is None else given
+    if not isinstance(given, dict):
+        raise ValueError(f"{argument} must be positive numbers by task, got {given!r}")
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise ValueError(f"{argument} must be positive numbers by task, got {value!r} for {name!r}")
+        if name not in names and names != [None]:
+            raise ValueError(f"{argument}: there is no task {name!r} in the space; there are {', '.join(names)}")
+    return given
