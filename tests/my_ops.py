@@ -12,6 +12,14 @@ def product(n=64, k=64, m=64):
     return [left, right, te.compute((n, m), lambda i, j: te.sum(left[i, axis] * right[axis, j], axis=axis), name="product")]
 
 
+def packed_product(n=64, k=64, m=64, block=16):
+    """What `product` is of its second operand packed, (m / block, k, block)."""
+    left, right = te.placeholder((n, k), name="left"), te.placeholder((m // block, k, block), name="right")
+    axis = te.reduce_axis((0, k), name="k")
+    read = lambda i, j: left[i, axis] * right[j // block, axis, j % block]  # noqa: E731
+    return [left, right, te.compute((n, m), lambda i, j: te.sum(read(i, j), axis=axis), name="product")]
+
+
 def transposed_product(n=64, k=64, m=64):
     """What `product` is of its second operand transposed."""
     left, right = te.placeholder((n, k), name="left"), te.placeholder((m, k), name="right")

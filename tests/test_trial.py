@@ -37,7 +37,7 @@ def told(monkeypatch):
     """What `measure` is told to be the best latency so far, trial after trial."""
     bests = []
 
-    def measure(task, config, device, limits, best_latency_ms):
+    def measure(task, config, device, limits, best_latency_ms, cold):
         bests.append(best_latency_ms)
         return {"error_code": 0, "error": "", "tflops": 1.0, "latency_ms": 1.0}
 

@@ -33,6 +33,7 @@ from ..space import SearchSpace
 from ..study import Study
 from ..tasks.device import find_device, usable_cores
 from ..tasks.program import Program, sketches
+from ..tasks.program.default import default
 from ..tasks.program.load import save
 from ..tasks.shared import shared_folder
 from ..tasks.target import device_of
@@ -201,7 +202,8 @@ class _Strategy(PySearchStrategy):
         self.arguments = ArgInfo.from_entry_func(module)
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
         settle = sketches.settler(module, made, self.context.target)
-        self.study = Study(create_search(self.search, space, seed=self.seed, **self.class_args), settle=settle)
+        first = filter(None, [default(made, device_of(self.context.target))])
+        self.study = Study(create_search(self.search, space, seed=self.seed, **self.class_args), settle=settle, first=first)
         self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
 
     def post_tuning(self):

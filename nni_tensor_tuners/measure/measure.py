@@ -25,7 +25,7 @@ STAGES = {
 }
 
 
-def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=None):
+def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=None, cold=False):
     """Build, check against the expected output, and time one configuration.
 
     Parameters
@@ -38,6 +38,9 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
         The best latency known so far of this task; a kernel far slower is timed by single runs only.
     save
         A folder to write the compiled kernel to.
+    cold
+        Whether to time the kernel as part of a network: single runs, before each of which all buffers but the first input are
+        flushed from a CPU's caches. The first one is what the network has just computed, the others are weights.
 
     Returns
     -------
@@ -47,10 +50,13 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
         ``early_stopped``.
     """
     environment = _environment()
+    if cold:  # threads that have gone to sleep during a flush are not found so by a network's next kernel
+        environment["TVM_THREAD_POOL_SPIN_COUNT"] = str(10**8)
     job = {
         "config": config,
         "best_latency_ms": best_latency_ms,
         "save": str(save) if save else None,
+        "cold": cold,
         "environment": environment,
         "folder": os.getcwd(),
     }

@@ -8,6 +8,8 @@ import time
 import numpy as np
 
 HUGE_PAGE = 1 << 21
+# Single runs differ more than means of many do: so many times the spread of those is steady.
+COLD_SPREAD = 4
 
 
 def place(array):
@@ -27,6 +29,39 @@ def place(array):
     placed = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     placed[...] = array
     return placed
+
+
+def time_cold(run, limits, best_seconds=None, disturbed=None):
+    """Time a kernel as a network runs it: once, its weights out of the cache, as the rest of the network has used it since.
+
+    Parameters
+    ----------
+    run
+        ``run(repeat)`` returns ``repeat`` times in seconds of single runs, before each of which the caches have been flushed.
+    limits, best_seconds, disturbed
+        As for `time_repeatedly`.
+
+    Returns
+    -------
+    dict
+        As `time_repeatedly`.
+    """
+    (first,) = run(1)
+    if best_seconds is not None and first > limits.early_stop * best_seconds:
+        first = min(first, *run(2))
+        if first > limits.early_stop * best_seconds:
+            return {"latency_ms": first * 1e3, "spread": 0.0, "early_stopped": True}
+    best, rounds, began = (math.inf, math.inf), 0, time.perf_counter()
+    while time.perf_counter() - began < limits.run_seconds / 4:
+        start, times = time.perf_counter(), []
+        while not times or time.perf_counter() - start < limits.warm_seconds:
+            times += run(limits.repeats)
+        low, middle, high = np.percentile(times, [25, 50, 75])
+        best = min(best, (float(middle), float((high - low) / middle)))
+        rounds += 1
+        if (best[1] <= COLD_SPREAD * limits.steady_spread or rounds == limits.rounds) and not (disturbed and disturbed()):
+            break
+    return {"latency_ms": best[0] * 1e3, "spread": best[1], "early_stopped": False}
 
 
 def time_repeatedly(run, limits, best_seconds=None, disturbed=None):

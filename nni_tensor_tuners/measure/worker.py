@@ -24,6 +24,10 @@ from .reference import expected_output
 # NumPy and TVM are imported inside functions, once the device is ours to disturb.
 
 
+# TVM's function that flushes the buffers of all arguments but the first from a CPU's caches.
+FLUSH = "cache_flush_cpu_non_first_arg"
+
+
 class Failure(Exception):
     """A measurement that ended with an error code."""
 
@@ -109,7 +113,9 @@ def run_job(job, begin):
             begin("run")
             opened = functools.partial(opened_here, library, device.kind)
             disturbed = cores.disturbed if device.kind == "cpu" else None
-            timed = check_and_time(opened, inputs, expected, task.tolerance, limits, job.get("best_latency_ms"), disturbed)
+            cold = job.get("cold", False) and device.kind == "cpu"
+            best = job.get("best_latency_ms")
+            timed = check_and_time(opened, inputs, expected, task.tolerance, limits, best, disturbed, cold)
     timed["tflops"] = task.flop / timed["latency_ms"] / 1e9
     return {**timed, "compile_seconds": compile_seconds}
 
@@ -144,11 +150,11 @@ def opened_here(library, kind):
     return library.mod, tvm.cpu(), put
 
 
-def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms, disturbed=None):
+def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms, disturbed=None, cold=False):
     """Run once and compare with the reference, then time; ``opened()`` returns what `opened_here` does."""
     import numpy as np
 
-    from .timing import time_repeatedly
+    from .timing import time_cold, time_repeatedly
 
     try:
         module, where, put = opened()
@@ -157,12 +163,15 @@ def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms,
         where.sync()
         difference = wrong_answer(arguments[-1].numpy(), expected, tolerance)
         if difference is None:
-            return time_repeatedly(
-                lambda number, repeat: module.time_evaluator("main", where, number=number, repeat=repeat)(*arguments).results,
-                limits,
-                best_latency_ms and best_latency_ms / 1e3,
-                disturbed,
-            )
+
+            def run(number, repeat, before=""):
+                evaluator = module.time_evaluator("main", where, number=number, repeat=repeat, f_preproc=before)
+                return list(evaluator(*arguments).results)
+
+            best_seconds = best_latency_ms and best_latency_ms / 1e3
+            if cold:
+                return time_cold(lambda repeat: run(1, repeat, FLUSH), limits, best_seconds, disturbed)
+            return time_repeatedly(run, limits, best_seconds, disturbed)
     except Exception as error:
         raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
     raise Failure(ErrorCode.WRONG_ANSWER, difference)

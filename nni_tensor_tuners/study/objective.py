@@ -17,12 +17,15 @@ class Objective:
     ----------
     mode
         "maximize" or "minimize".
+    of
+        Where in a metric, a dict, the number is.
 
     >>> Objective("minimize").fitness(0.25)
     4.0
     """
 
     mode: str = "maximize"
+    of: str = "default"
 
     def __post_init__(self):
         if self.mode not in OPTIMIZE_MODES:
@@ -34,11 +37,11 @@ class Objective:
         return "tflops" if self.mode == "maximize" else "latency_ms"
 
     def fitness(self, metric):
-        """The fitness of a metric (a number, its text, or a dict with it under ``default``); None if the trial failed."""
+        """The fitness of a metric (a number, its text, or a dict with it under ``of``); None if the trial failed."""
         if isinstance(metric, dict):
             if metric.get("error_code"):
                 return None
-            metric = metric.get("default")
+            metric = metric.get(self.of)
         if isinstance(metric, bool) or not isinstance(metric, (int, float, str)):
             return None
         try:
@@ -51,7 +54,7 @@ class Objective:
 
     def of_record(self, record):
         """The fitness of a record, None if its trial failed."""
-        return self.fitness({"default": record.get(self.field), "error_code": record.get("error_code")})
+        return self.fitness({self.of: record.get(self.field), "error_code": record.get("error_code")})
 
     def complaint(self, metric):
         """What is wrong with a metric that has no fitness, in one line."""

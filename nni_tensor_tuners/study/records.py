@@ -78,9 +78,13 @@ def latest(records):
     return list(by_config.values())
 
 
-def history(path, objective):
-    """What a search can be told of a records file: its (configuration, fitness) pairs, fitness by an `Objective`."""
-    return [(record["config"], objective.of_record(record)) for record in read(path) if "config" in record]
+def history(path, objective, config_of=lambda record: record["config"]):
+    """What a search can be told of a records file: its (configuration, fitness) pairs, fitness by an `Objective`.
+
+    ``config_of`` says which configuration a record is of; None of one that is of something else.
+    """
+    pairs = [(config_of(record), objective.of_record(record)) for record in read(path) if "config" in record]
+    return [(config, fitness) for config, fitness in pairs if config is not None]
 
 
 def complete(path, record):

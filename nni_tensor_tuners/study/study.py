@@ -47,6 +47,8 @@ class Study:
     settle
         What is built where a configuration is asked for, a function (`Task.settler`); None if it always is that one. What it
         has none for is told the search as failed, without a trial; what is built as another one as that one.
+    first
+        Configurations that are measured before the search is asked.
 
     Attributes
     ----------
@@ -60,8 +62,9 @@ class Study:
         Spent inside the search: in all, and in its longest call.
     """
 
-    def __init__(self, search, journal=None, settle=None):
+    def __init__(self, search, journal=None, settle=None, first=()):
         self.search = search
+        self._first = list(first)
         self._settle = settle or (lambda config: config)
         self._built_as = {}  # configuration, as text -> those that are built as it
         self._handed = set()  # configurations, as text, that `settle` had trials measure
@@ -208,6 +211,13 @@ class Study:
     def _propose(self, n):
         configs = self._requeued[:n]
         del self._requeued[:n]
+        while self._first and len(configs) < n:
+            first = self._first.pop(0)
+            # None where it was asked before a stop, or is known from elsewhere.
+            config = self._settled(first) if self.search.space.contains(first) else None
+            if config is not None:
+                self._exclude(config)
+                configs.append(config)
         while len(configs) < n and not self.exhausted:
             try:
                 proposed = self.search.ask(n - len(configs))

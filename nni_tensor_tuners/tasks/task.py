@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import MISSING, asdict, field
 
 
-class Task(ABC):
-    """An operator, or any other tensor program, at a fixed shape.
+class Tunable(ABC):
+    """What has a search space whose configurations are kernels: a `Task`, or a network of them.
 
     Subclasses are frozen dataclasses of plain fields: they compare by value, and `to_dict` is all there is to write down. Their
     modules import TVM and NumPy inside functions only, so that naming a task costs nothing: a trial that starts must not
@@ -15,16 +15,14 @@ class Task(ABC):
 
     Attributes
     ----------
-    tolerance
-        The largest error of an output that is right, relative to the largest expected output. Rounding of float32 sums of K
-        products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest output; one product left out or
-        added is some hundred times above it.
-    numpy
-        Whether the reference is NumPy's: kernels are timed beside it then.
+    optimize_mode
+        What a search is told of a measurement: "maximize", the TFLOPS; "minimize", the latency.
+    cold
+        How kernels are timed, `measure`'s argument.
     """
 
-    tolerance = 1e-4
-    numpy = True
+    optimize_mode = "maximize"
+    cold = False
 
     @property
     @abstractmethod
@@ -35,34 +33,6 @@ class Task(ABC):
     def id(self):
         """A short text that tells this task from all others, the same in every process: "matmul-1f0c2a9e"."""
         return f"{self.operator}-{self.digest()[:8]}"
-
-    @property
-    @abstractmethod
-    def flop(self):
-        """Floating-point operations of one run, a multiplication and an addition counted as two."""
-
-    @property
-    @abstractmethod
-    def buffers(self):
-        """Names of the kernel's buffers, the output's last."""
-
-    @property
-    @abstractmethod
-    def shapes(self):
-        """Shapes of the buffers, in the same order."""
-
-    @property
-    def dtypes(self):
-        """Element types of the buffers, in the same order, as TVM calls them."""
-        return ["float32"] * len(self.shapes)
-
-    @abstractmethod
-    def inputs(self, seed=0):
-        """NumPy arrays for all buffers but the output's, the same for the same seed."""
-
-    @abstractmethod
-    def reference(self, *inputs, out=None):
-        """The expected output, written to ``out`` where one is given."""
 
     @abstractmethod
     def search_space(self, device, extended=False):
@@ -108,16 +78,6 @@ class Task(ABC):
             If the task does not run on that kind.
         """
 
-    @abstractmethod
-    def module(self, config, device):
-        """The scheduled ``tvm.IRModule`` of a configuration, its kernel named "main".
-
-        Raises
-        ------
-        Exception
-            Whatever TVM raises (its ScheduleError is no ValueError).
-        """
-
     def settler(self, device):
         """What is built where a configuration is asked for, known before a trial is spent, where constraints do not say all.
 
@@ -128,6 +88,18 @@ class Task(ABC):
         """
         return lambda config: config
 
+    def first(self, device):
+        """Configurations that are known to be sound without measuring; a study begins with them."""
+        return []
+
+    def part(self, config):
+        """The `Task` whose kernel a configuration is, and that task's configuration of it."""
+        return self, config
+
+    def config_of(self, record):
+        """The configuration here of what a record is of; None of something else."""
+        return record.get("config")
+
     def to_dict(self):
         """The task as plain data, for JSON: its operator and its fields. `registry.from_dict` reads it."""
         return {"operator": self.operator, **asdict(self)}
@@ -135,6 +107,61 @@ class Task(ABC):
     def digest(self):
         """SHA-256 of the task's plain data, in hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+class Task(Tunable):
+    """An operator, or any other tensor program, at a fixed shape.
+
+    Attributes
+    ----------
+    tolerance
+        The largest error of an output that is right, relative to the largest expected output. Rounding of float32 sums of K
+        products of numbers in [-1, 1) stays near sqrt(K) * 1e-7, far below 1e-4 of the largest output; one product left out or
+        added is some hundred times above it.
+    numpy
+        Whether the reference is NumPy's: kernels are timed beside it then.
+    """
+
+    tolerance = 1e-4
+    numpy = True
+
+    @property
+    @abstractmethod
+    def flop(self):
+        """Floating-point operations of one run, a multiplication and an addition counted as two."""
+
+    @property
+    @abstractmethod
+    def buffers(self):
+        """Names of the kernel's buffers, the output's last."""
+
+    @property
+    @abstractmethod
+    def shapes(self):
+        """Shapes of the buffers, in the same order."""
+
+    @property
+    def dtypes(self):
+        """Element types of the buffers, in the same order, as TVM calls them."""
+        return ["float32"] * len(self.shapes)
+
+    @abstractmethod
+    def inputs(self, seed=0):
+        """NumPy arrays for all buffers but the output's, the same for the same seed."""
+
+    @abstractmethod
+    def reference(self, *inputs, out=None):
+        """The expected output, written to ``out`` where one is given."""
+
+    @abstractmethod
+    def module(self, config, device):
+        """The scheduled ``tvm.IRModule`` of a configuration, its kernel named "main".
+
+        Raises
+        ------
+        Exception
+            Whatever TVM raises (its ScheduleError is no ValueError).
+        """
 
 
 class TemplateTask(Task):

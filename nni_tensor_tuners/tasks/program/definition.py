@@ -12,6 +12,7 @@ from ..shared import shared_folder, write_whole
 from ..target import target_of
 from ..task import Task, shape_field
 from . import sketches
+from .default import default
 from .load import check_program, load, save
 
 # The largest error that is right, relative to the largest expected output: schedules add up in another order, and round to the
@@ -102,6 +103,10 @@ class ProgramTask(Task):
 
     def settler(self, device):
         return sketches.settler(self.source, self.sketches(device), target_of(device))
+
+    def first(self, device):
+        found = default(self.sketches(device), device)
+        return [] if found is None else [found]
 
     def sketches(self, device):
         """TVM's sketches for a device, made once for all processes: making them takes seconds."""

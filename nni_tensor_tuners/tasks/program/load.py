@@ -56,7 +56,7 @@ def load(source):
             raise ValueError(f"expected module.py:function, a file.json, or one of {', '.join(PROGRAMS)}")
         else:
             where, name, arguments = parsed
-            found, given = getattr(_module(where), name, None), _keywords(arguments)
+            found, given = getattr(module_at(where), name, None), keywords_of(arguments)
             if found is None:
                 raise ValueError(f"there is no {name} in {where}")
     except FileNotFoundError:
@@ -64,11 +64,12 @@ def load(source):
     except ValueError as error:
         raise ValueError(f"program {source}: {error}") from None
     except Exception as error:  # whatever reading the file, or running the module, raises
-        raise ValueError(f"program {source}: {type(error).__name__}: {_one_line(error)}") from None
+        raise ValueError(f"program {source}: {type(error).__name__}: {one_line(error)}") from None
     return _prim_func(found, given, source)
 
 
-def _keywords(arguments):
+def keywords_of(arguments):
+    """The keyword arguments of a text such as "(n=64)", literals; ValueError of anything else."""
     try:
         call = ast.parse(f"f{arguments}", mode="eval").body
         if call.args or any(keyword.arg is None for keyword in call.keywords):
@@ -78,7 +79,8 @@ def _keywords(arguments):
         raise ValueError(f"expected arguments such as (n=64, dtype='float16'), got {arguments}") from None
 
 
-def _module(where):
+def module_at(where):
+    """The Python module of a file, or of a dotted name; ValueError or ImportError where there is none."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     path = Path(where).expanduser()
@@ -98,7 +100,7 @@ def _prim_func(found, given, source):
         try:
             found = found(**given)
         except Exception as error:
-            raise ValueError(f"program {source}: it raised {type(error).__name__}: {_one_line(error)}") from None
+            raise ValueError(f"program {source}: it raised {type(error).__name__}: {one_line(error)}") from None
     if isinstance(found, (list, tuple)) and found and all(isinstance(each, te.Tensor) for each in found):
         found = te.create_prim_func(list(found))
     if isinstance(found, tvm.IRModule):
@@ -132,7 +134,7 @@ def check_program(function, source):
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", "main"))
         written = [region.source for block in blocks for region in schedule.get(block).writes]
     except Exception as error:
-        raise ValueError(f"program {source}: TVM cannot schedule it ({_one_line(error)})") from None
+        raise ValueError(f"program {source}: TVM cannot schedule it ({one_line(error)})") from None
     outputs = [buffer.name for buffer in buffers if any(buffer.same_as(each) for each in written)]
     if outputs != [buffers[-1].name]:
         raise ValueError(f"program {source}: it must write its last parameter alone, it writes {', '.join(outputs) or 'none'}")
@@ -149,5 +151,6 @@ def save(function, folder):
     return path
 
 
-def _one_line(error):
+def one_line(error):
+    """An exception's message, short and without line breaks."""
     return " ".join(str(error).split())[:300]

@@ -31,10 +31,12 @@ DRAWS = 4
 INLINED, BEYOND = -2, 1000
 # What the names of such parameters end in.
 AT = "_at"
+# Parts of the factors that a CPU's and a GPU's tiled axes have: SSRSRS, SSSRRSRS.
+TILED = 4
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 3
+VERSION = 4
 
 
 def generate(module, device):
@@ -137,13 +139,17 @@ def search_space(sketches):
 
 
 def constraints(sketches):
-    """Expressions for `SearchSpace`: the bounds on innermost factors, and a template's own."""
-    bounds = {
-        f"{SKETCH}.{name}[-1] <= {parameter['innermost']}": None
-        for sketch in sketches
-        for name, parameter in sketch["parameters"].items()
-        if "innermost" in parameter
-    }
+    """Expressions for `SearchSpace`: the bounds on innermost factors, and a template's own.
+
+    Where an operand is packed in blocks along an axis, the innermost factor divides the block: a vector does not reach over two.
+    """
+    bounds = {}
+    for sketch in sketches:
+        for name, parameter in sketch["parameters"].items():
+            if "innermost" in parameter:
+                bounds[f"{SKETCH}.{name}[-1] <= {parameter['innermost']}"] = None
+            if "divides" in parameter:
+                bounds[f"{parameter['divides']} % {SKETCH}.{name}[-1] == 0"] = None
     return [*bounds, *(text for sketch in sketches for text in sketch.get("constraints", ()))]
 
 
@@ -267,6 +273,27 @@ class _Names:
         found = schedule.get(self.variable(schedule, variable))
         return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
 
+    def block_of(self, loop, before):
+        """In what blocks an operand is packed along the axis of a loop that was taken from a block: b, if it is indexed by the
+        axis // b and the axis % b; None if it is not.
+        """
+        from tvm import tirx
+
+        kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
+        if kind != "GetLoops":
+            return None
+        self.of(loop, before)
+        schedule, found = self._last[1], set()
+        block = schedule.get(self.variable(schedule, inputs[0]))
+        if len(block.iter_vars) != len(loops):
+            return None
+        axis = block.iter_vars[self._from[loop][1]].var
+        for region in block.reads:
+            for start in (each.min for each in region.region):
+                if isinstance(start, tirx.FloorDiv) and start.a.same_as(axis) and hasattr(start.b, "value"):
+                    found.add(int(start.b.value))
+        return found.pop() if len(found) == 1 else None
+
     def variable(self, schedule, variable):
         """What a schedule that these instructions, or the first of them, have been applied to has for a variable."""
         number, position = self._from[variable]
@@ -300,6 +327,8 @@ def _parameters(module, trace, names):
             spec = {"_type": "factor", "_value": [extent, parts]}
             if 0 < innermost < extent:
                 more = {"innermost": innermost}
+            if parts == TILED and (block := names.block_of(inputs[0], number)):
+                more["divides"] = block
             name = names.path(inputs[0], number)
         elif kind == "SampleCategorical":
             values = sorted(set(attributes[0]))

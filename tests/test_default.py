@@ -1,0 +1,79 @@
+"""Schedules that are sound without measuring: legal, right, and with a register tile that fits."""
+
+import json
+from math import prod
+
+import pytest
+from conftest import TESTS
+
+from nni_tensor_tuners import SearchSpace, create_search
+from nni_tensor_tuners.measure import measure
+from nni_tensor_tuners.study import Study
+from nni_tensor_tuners.tasks.device import GENERIC, find_device
+from nni_tensor_tuners.tasks.program import Program
+
+OPS = TESTS / "my_ops.py"
+CPU = find_device("cpu")
+PROGRAMS = [
+    "matmul(n=64, k=96, m=80)",
+    "matmul(n=1, k=64, m=1000)",
+    "matmul(n=7, k=5, m=3)",
+    "conv_bias_relu(height=14, width=14, in_channels=16, out_channels=32)",
+    "dep(height=14, width=14, channels=48)",
+    "softmax(n=24, m=32)",
+    "layer_norm(n=8, m=48)",
+    f"{OPS}:packed_product(m=96)",
+]
+
+
+def space_of(task):
+    return SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_default_schedule_is_in_the_space_and_right(program):
+    task = Program(program)
+    (config,) = task.first(CPU)
+    built = task.settler(CPU)(config)
+    assert space_of(task).contains(built)
+    assert measure(task, built, CPU)["error_code"] == 0
+    assert measure(task, built, CPU, cold=True)["error_code"] == 0
+
+
+@pytest.mark.parametrize("n, m", [(64, 64), (7, 512), (49, 96), (1, 4096), (512, 1024), (3, 5)])
+def test_the_register_tile_fits_the_register_file(n, m):
+    (config,) = Program(f"matmul(n={n}, k=64, m={m})").first(CPU)
+    tiles = [value for value in config["sketch"].values() if isinstance(value, list) and len(value) == 4]
+    results = prod(tile[2] * tile[3] for tile in tiles)
+    assert results <= CPU.vector_lanes * CPU.vector_registers // 2
+    if m % CPU.vector_lanes == 0:
+        (last,) = (value for name, value in config["sketch"].items() if name.endswith("_j"))
+        assert last[3] % CPU.vector_lanes == 0
+
+
+def test_a_study_begins_with_what_is_sound_and_goes_on_with_the_search():
+    task = Program("matmul(n=24, k=32, m=40)")
+    search = create_search("Random", space_of(task))
+    study = Study(search, settle=task.settler(CPU), first=task.first(CPU))
+    asked = study.ask(range(4))
+    assert asked[0] == task.first(CPU)[0]
+    assert len({json.dumps(config) for config in asked}) == 4
+    # What is known already is not asked again.
+    study = Study(create_search("Random", space_of(task)), settle=task.settler(CPU), first=task.first(CPU))
+    study.warm_start([(task.first(CPU)[0], 1.0)])
+    assert task.first(CPU)[0] not in study.ask(range(4))
+
+
+def test_a_vector_does_not_reach_over_two_blocks_of_a_packed_operand():
+    task = Program(f"{OPS}:packed_product(m=96)")
+    assert "16 % sketch.product_j[-1] == 0" in task.constraints(CPU)
+    assert not any(" % " in text for text in Program(f"{OPS}:product").constraints(CPU))
+    space = space_of(task)
+    (config,) = task.first(CPU)
+    assert space.contains(config) and 16 % config["sketch"]["product_j"][-1] == 0
+    wide = {"sketch": {**config["sketch"], "product_j": [3, 1, 1, 32]}}
+    assert not space.contains(wide)
+
+
+def test_there_is_none_on_a_gpu():
+    assert Program(f"{OPS}:product").first(GENERIC["cuda"]) == []
