@@ -19,12 +19,13 @@ RANKS = {
     "measure": 2,
     "report": 3,
     "export": 3,
-    "frontends": 4,
-    "arena": 5,
-    "cli": 6,
-    "trial": 7,
-    "tuner": 7,
-    "__main__": 7,
+    "networks": 4,
+    "frontends": 5,
+    "arena": 6,
+    "cli": 7,
+    "trial": 8,
+    "tuner": 8,
+    "__main__": 8,
 }
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from ..search import registry
 from ..tasks import WORKLOADS
 from ..tasks.arguments import address, is_program, named_task, positive
+from ..tasks.network import NETWORKS
+from ..tasks.network.models import is_model, model_name
 from ..tasks.device import find_device
 from .progress import Progress
 
@@ -20,10 +22,28 @@ def add_commands(command):
     sub.add_argument(
         "experiment",
         nargs="?",
-        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}) or program (module.py:function, or a TVM "
-        "module saved as file.json), within the limits of this very machine",
+        help=f"the experiment's YAML file; or a workload ({', '.join(WORKLOADS)}), a program (module.py:function, or a TVM "
+        "module saved as file.json) or a model (model.onnx, a PyTorch model.pt2, a Relax module as program, or "
+        f"{', '.join(NETWORKS)}), within the limits of this very machine",
     )
-    sub.add_argument("--search", default="OpEvo", choices=registry.SEARCHES, help="for a workload (default: %(default)s)")
+    sub.add_argument(
+        "--search",
+        choices=registry.SEARCHES,
+        help="for a workload (default: OpEvo) or program; for a model inside its tasks (default: WalkGP)",
+    )
+    sub.add_argument(
+        "--selection",
+        choices=("ucb", "gradient", "round-robin"),
+        help="for a model: how the task of the next round is chosen (default: ucb)",
+    )
+    sub.add_argument("--batch", type=positive, help="for a model: its batch, where its file leaves that open (default: 1)")
+    sub.add_argument(
+        "--warm-start",
+        metavar="EXPERIMENT",
+        nargs="+",
+        default=[],
+        help="for a model: earlier experiments, by id or folder; what they measured of the same tasks is known from the start",
+    )
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
     sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
     sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
@@ -64,7 +84,9 @@ def add_commands(command):
     sub.add_argument("--rounds", type=positive, default=3, help="times each is timed (default: 3)")
     sub.add_argument("--output", metavar="FOLDER", help="where the kernel goes (default: runs/EXPERIMENT_ID)")
     sub.add_argument(
-        "--database", metavar="FOLDER", help="add the schedules of a program to the MetaSchedule database there, too"
+        "--database",
+        metavar="FOLDER",
+        help="add the schedules of a program, or of a network's tasks, to the MetaSchedule database there, too",
     )
 
     sub = command(
@@ -92,7 +114,12 @@ def add_commands(command):
 def _tune(args):
     if (args.experiment is None) == (args.resume is None):
         raise ValueError("tune: give an experiment file, or --resume with the id of a stopped experiment")
-    task, name = None, (args.experiment or "").lower()
+    if is_model(args.experiment):
+        return _tune_model(args)
+    for option in ("selection", "batch", "warm_start"):
+        if getattr(args, option):
+            raise ValueError(f"--{option.replace('_', '-')}: it is for models, and {args.experiment} is none")
+    task, name, search = None, (args.experiment or "").lower(), args.search or "OpEvo"
     if is_program(args.experiment) or name in WORKLOADS:
         args.workload = args.experiment
         task, arguments, name = named_task(args)
@@ -101,8 +128,8 @@ def _tune(args):
             raise ValueError(f"--local: name a program (module.py:function) or a workload; allowed: {', '.join(WORKLOADS)}")
         from ..frontends import local
 
-        output = args.output or f"runs/{name}-{args.search.lower()}"
-        return local.tune(task, find_device(), args.search, {}, args.trials or 512, output, Progress())
+        output = args.output or f"runs/{name}-{search.lower()}"
+        return local.tune(task, find_device(), search, {}, args.trials or 512, output, Progress())
     from ..frontends.nni.tune import resume, tune
 
     if args.resume is not None:
@@ -114,9 +141,37 @@ def _tune(args):
         from ..frontends.nni.experiment import write_folder
 
         folder = Path("runs") / name
-        write_folder(folder, name, arguments, task, [find_device()], searches=[args.search])
-        path = folder / f"{args.search.lower()}.yml"
+        write_folder(folder, name, arguments, task, [find_device()], searches=[search])
+        path = folder / f"{search.lower()}.yml"
     return tune(path, Progress(), args.output, args.trials, args.concurrency, args.port)
+
+
+def _tune_model(args):
+    from ..frontends import local
+    from ..frontends.nni.folders import find_folder
+    from ..networks.prepare import first_records, prepare
+    from ..study import records
+
+    device, progress = find_device(), Progress()
+    folder = Path("runs") / model_name(args.experiment, args.batch)
+    network = prepare(args.experiment, folder, device, progress, args.batch)
+    class_args = {"inner": args.search or "WalkGP", "selection": args.selection or "ucb"}
+    if class_args["inner"] == "TaskScheduler":
+        raise ValueError("--search: name a search for the inside of tasks; TaskScheduler chooses among them anyhow")
+    sources = [find_folder(source) / records.RECORDS for source in args.warm_start]
+    trials = args.trials or 512
+    if args.local:
+        known = [*first_records(network, device), *(record for source in sources for record in records.read(source))]
+        class_args.update(network.scheduling())
+        output = args.output or folder / f"{class_args['inner'].lower()}-{class_args['selection']}"
+        return local.tune(network, device, "TaskScheduler", class_args, trials, output, progress, known)
+    from ..frontends.nni.experiment import write_folder
+    from ..frontends.nni.tune import tune
+
+    if sources:
+        class_args["warm_start"] = [str(source) for source in sources]
+    write_folder(folder, folder.name, "", network, [device], searches=["TaskScheduler"], class_args=class_args)
+    return tune(folder / "taskscheduler.yml", progress, args.output, trials, args.concurrency, args.port)
 
 
 def _check(args):
@@ -146,21 +201,23 @@ def _searches(args):
 
 def _report(args):
     from .. import report
+    from ..frontends.network import tell
     from ..frontends.nni.folders import find_folder
 
     folder = find_folder(args.experiment)
     output = Path(args.output or f"{folder.name}.png")
-    report.tell(report.load(folder), output, folder.name, lambda text: print(text, flush=True), args.top)
+    tell(report.load(folder), output, folder.name, lambda text: print(text, flush=True), args.top)
     print(f"curve written to {output}")
 
 
 def _export(args):
-    from .. import export, report
+    from .. import report
+    from ..frontends.network import finish
     from ..frontends.nni.folders import find_folder
 
     folder = find_folder(args.experiment)
     output = Path(args.output or Path("runs") / folder.name)
-    export.finish(report.load(folder), output, Progress(), args.top, args.rounds, args.database)
+    finish(report.load(folder), output, Progress(), args.top, args.rounds, args.database)
 
 
 def _serve(args):

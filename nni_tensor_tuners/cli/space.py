@@ -5,6 +5,7 @@ import json
 from ..tasks import SPACES
 from ..tasks.arguments import WORKLOAD_HELP, add_rpc, add_shape, is_remote, named_task
 from ..tasks.device import GENERIC, KINDS, find_device
+from ..tasks.network.models import is_model, model_name
 from .progress import Progress
 
 
@@ -50,6 +51,8 @@ def _space(args):
         if args.workload != "program":
             raise ValueError(f"{args.source}: only the word program takes another one after it")
         args.workload = args.source
+    if is_model(args.workload):
+        return _space_of_model(args)
     task, arguments, name = named_task(args)
     extended = args.space == "extended"
     if is_remote(args):
@@ -93,6 +96,20 @@ def _analyse(title, search_space, constraints):
     for text, count in found["constraints"].items():
         progress.say(f"  {share(count)}  {text}")
     progress.say(f"  {share(found['legal'])}  all of these; {1 - found['legal'] / total:.1%} of the space is not worth a trial")
+
+
+def _space_of_model(args):
+    from ..frontends.nni.experiment import write_folder
+    from ..networks.prepare import prepare
+
+    if not args.output:
+        raise ValueError(f"{args.workload}: a model's tasks are measured first; give --output, a folder for them")
+    if is_remote(args):
+        raise ValueError(f"{args.workload}: models are tuned on this machine's devices, not through --rpc")
+    device = find_device("auto" if args.target == "all" else args.target)
+    network = prepare(args.workload, args.output, device, Progress())
+    for path in write_folder(args.output, model_name(args.workload), "", network, [device]):
+        print(path)
 
 
 def _device_or_generic(target):

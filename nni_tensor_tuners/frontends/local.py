@@ -4,11 +4,12 @@ import json
 import time
 from pathlib import Path
 
-from .. import export, report
+from .. import report
 from ..measure import measure
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Objective, Study, records
+from .network import finish, of_network, tell
 
 
 class LocalStudy:
@@ -29,21 +30,26 @@ class LocalStudy:
         Fields that tell this study's records from those of others.
     constraints
         Expressions beyond the device's.
+    known
+        Records that the search is told before its first trial.
     """
 
-    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=()):
+    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=(), known=()):
         space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *constraints])
         start = time.perf_counter()
         made = create_search(search, space, seed=seed, **class_args)
-        self.study = Study(made, settle=task.settler(device))
+        self.study = Study(made, settle=task.settler(device), first=task.first(device))
+        self._objective = Objective(task.optimize_mode)
+        told = [(task.config_of(record), self._objective.of_record(record)) for record in known]
+        self.study.warm_start((config, fitness) for config, fitness in told if config is not None)
         self._unaccounted = time.perf_counter() - start  # seconds inside the search that no record has yet
         self._task, self._device, self._path, self._tags = task, device, path, tags
-        self._place = json.loads(json.dumps({"workload": task.to_dict(), "device": device.label()}))  # as it is read again
         recorded = [record for record in records.read(path) if all(record.get(k) == v for k, v in tags.items())]
         self.known = len(recorded)
         self._recorded = iter(recorded)
         self._accounted = 0.0
-        self._best_latency = None
+        self._best_latency = {}  # by task
+        self._trials = []  # records of all trials, in order
 
     def run(self, trials):
         """Measure so many trials, those recorded before included.
@@ -64,35 +70,42 @@ class LocalStudy:
     def _measure(self, config):
         self._unaccounted += self.study.seconds - self._accounted
         self._accounted = self.study.seconds
+        kernel, own_config = self._task.part(config)
+        # As it is read again.
+        place = json.loads(json.dumps({"workload": kernel.to_dict(), "device": self._device.label()}))
         record = next(self._recorded, None)
         if record is None:
-            record = self._new_record(config)
-        elif {**record, "config": config, **self._place} != record:
+            record = self._new_record(config, kernel, own_config, place)
+        elif {**record, "config": config, **place} != record:
             raise ValueError("the output folder holds the records of another comparison; name another one")
         self._unaccounted = 0.0
-        fitness = Objective().of_record(record)
+        self._trials.append(record)
         if records.succeeded(record):
-            self._best_latency = min(self._best_latency or record["latency_ms"], record["latency_ms"])
-        return fitness, record
+            best = self._best_latency.get(kernel.id, record["latency_ms"])
+            self._best_latency[kernel.id] = min(best, record["latency_ms"])
+        return self._objective.of_record(record), record
 
-    def _new_record(self, config):
+    def _new_record(self, config, kernel, own_config, place):
         start = time.perf_counter()
-        measured = measure(self._task, config, self._device, best_latency_ms=self._best_latency)
+        best = self._best_latency.get(kernel.id)
+        measured = measure(kernel, own_config, self._device, best_latency_ms=best, cold=self._task.cold)
         record = {
             **self._tags,
-            "trial": len(self.study.search.results) + 1,
-            "task": self._task.id,
+            "trial": len(self._trials) + 1,
+            "task": kernel.id,
             "config": config,
             **measured,
+            **({"cold": True} if self._task.cold else {}),
             "search_seconds": self._unaccounted,
             "trial_seconds": time.perf_counter() - start,
-            **self._place,
+            **place,
         }
+        record.update(of_network(self._task, self._device, [*self._trials, record]))
         records.append(self._path, record)
         return record
 
 
-def tune(task, device, search, class_args, trials, output, progress):
+def tune(task, device, search, class_args, trials, output, progress, known=()):
     """Run one search on a task in this process, then report and export the best kernel.
 
     Parameters
@@ -105,6 +118,8 @@ def tune(task, device, search, class_args, trials, output, progress):
         How many, those recorded before included.
     output
         A folder for records, report and kernel; the same call goes on from what is in it.
+    known
+        Records that the search is told before its first trial.
     progress
         With ``show(text)`` for the state of things and ``say(text)`` for what stays, as `cli.progress.Progress`.
 
@@ -118,7 +133,7 @@ def tune(task, device, search, class_args, trials, output, progress):
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     path = output / records.RECORDS
-    study = LocalStudy(task, device, search, 0, class_args, path, {"search": search})
+    study = LocalStudy(task, device, search, 0, class_args, path, {"search": search}, known=known)
     start, best = time.monotonic(), None
     for done, record in enumerate(study.run(trials), 1):
         best = records.best(filter(None, (best, record)))
@@ -126,7 +141,9 @@ def tune(task, device, search, class_args, trials, output, progress):
         if measured > 0:
             left = (time.monotonic() - start) / measured * (trials - done)
             so_far = f"{best['tflops']:.4g} TFLOPS" if best else "none yet"
+            if "estimate_ms" in record:
+                so_far = f"estimate {record['estimate_ms']:.4g} ms"
             progress.show(f"{done}/{trials} trials, best {so_far}, {left:.0f} s left")
     found = report.load(output)
-    report.tell(found, output / "report.png", f"{search} on {task.operator}", progress.say)
-    export.finish(found, output, progress)
+    tell(found, output / "report.png", f"{search} on {task.operator}", progress.say)
+    finish(found, output, progress)

@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
-from .task import Task
+from .task import Tunable
 
-FOLDERS = ("matmul", "conv", "norm", "program")
+FOLDERS = ("matmul", "conv", "norm", "program", "network")
 
 # "extended" has parameters that the papers' spaces do not have.
 SPACES = ("paper", "extended")
@@ -32,7 +32,7 @@ def operator_of(name):
         operator = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"operator {name!r}: {error}") from None
-    if not (isinstance(operator, type) and issubclass(operator, Task)):
+    if not (isinstance(operator, type) and issubclass(operator, Tunable)):
         raise ValueError(f"operator {name!r}: it is no subclass of nni_tensor_tuners.tasks.Task")
     return operator
 

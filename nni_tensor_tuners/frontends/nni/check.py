@@ -15,11 +15,10 @@ import yaml
 from ...search import check_names
 from ...search.registry import search_named_by_nni
 from ...space import SearchSpace
-from ...study import Objective
 from ...tasks.device import KINDS, kind_of
 from .experiment import TRIAL_MODULE
 from .folders import resolve_sources, sources_of
-from .settings import make_search, read_histories, settler_of
+from .settings import make_search, objective_of, read_histories, task_of
 
 FIELDS = (
     "experimentName experimentType searchSpaceFile searchSpace trialCommand trialCodeDirectory trialConcurrency trialGpuNumber "
@@ -183,14 +182,13 @@ def _check_tuner(folder, tuner, search_space, kind):
         if chosen != kind:
             raise ValueError(f"target: trials run on {kind}, the tuner takes the constraints for {chosen}; say target: {kind}")
     class_args = resolve_sources(folder, class_args)
-    settler_of(class_args)
+    task_of(class_args)
     for each in [kind] if kind else KINDS:
         try:
             made = make_search(search, search_space, class_args, each)
             made.space.sample(random.Random(0))
             if transfer := class_args.get("transfer"):
-                objective = Objective(class_args.get("optimize_mode", "maximize"))
-                made.transfer(read_histories(sources_of(transfer), objective))
+                made.transfer(read_histories(sources_of(transfer), objective_of(class_args)))
         except ValueError as error:
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 

@@ -9,15 +9,20 @@ import yaml
 
 from ...search.registry import SEARCHES
 from ...space.nested import is_nested
+from ...tasks.network import Network
+from ...tasks.network.definition import DEFAULTS
 from ...tasks.program import Program
 
 TRIAL_MODULE = "nni_tensor_tuners.trial"
 
 HEADER = """\
 # nnictl create --config {name}    (once before: tensor-tuners register)
-# TFLOPS is maximised. Trials compile side by side; one at a time times on the device.
+# {aim}. Trials compile side by side; one at a time times on the device.
 # Of the constraints those of the device count that the trials run on.
 """
+
+
+AIMS = {"maximize": "TFLOPS is maximised", "minimize": "The network's latency, as estimated by its best kernels, is minimised"}
 
 
 def describe(task, devices, extended=False):
@@ -43,7 +48,7 @@ def describe(task, devices, extended=False):
     return {"search_space": spaces[0], "constraints": {device.kind: task.constraints(device, extended) for device in devices}}
 
 
-def write_folder(folder, name, arguments, task, devices, trials=None, extended=False, searches=None):
+def write_folder(folder, name, arguments, task, devices, trials=None, extended=False, searches=None, class_args=None):
     """Write ``search_space.json`` and one YAML per search to a folder.
 
     Parameters
@@ -60,6 +65,8 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
         A folder of trial scripts, which the YAML then names relative to its own; None: trials run the package's own module.
     searches
         Their names; left out, all that are of use in this space.
+    class_args
+        Arguments that the tuners get beside what their tables show.
 
     Returns
     -------
@@ -73,6 +80,11 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
     space.write_text(_json_by_line(described["search_space"]), encoding="utf-8")
     code = {} if trials is None else {"trialCodeDirectory": os.path.relpath(trials, folder)}
     asked = {}
+    if isinstance(task, Network):
+        arguments = f"network --path {os.path.relpath(task.path, folder)}"
+        asked = {**task.scheduling(), "task": task.to_dict()}
+        if (defaults := Path(task.path).parent / DEFAULTS).is_file():
+            asked["warm_start"] = [os.path.relpath(defaults, folder), *(class_args or {}).get("warm_start", [])]
     if isinstance(task, Program):
         task = task.copied_to(folder / "program.json")
         arguments, asked = "program --path program.json", {"task": task.to_dict()}
@@ -80,8 +92,9 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
     remote = {"target": device.kind for device in devices if device.rpc}  # what --rpc leads to
     paths = [space, *([Path(task.path)] if asked else [])]
     if searches is None:
-        nests = any(map(is_nested, described["search_space"].values()))
-        searches = [search for search, entry in SEARCHES.items() if nests or not entry.nested]
+        nests, whole = any(map(is_nested, described["search_space"].values())), isinstance(task, Network)
+        fits = {search: (nests or not entry.nested) and entry.networks == whole for search, entry in SEARCHES.items()}
+        searches = [search for search in SEARCHES if fits[search]]
     for search in searches:
         entry = SEARCHES[search]
         path = folder / f"{search.lower()}.yml"
@@ -96,9 +109,10 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
             "tuner": {
                 "name": entry.nni_name,
                 "classArgs": {
-                    "optimize_mode": "maximize",
+                    "optimize_mode": task.optimize_mode,
                     "seed": 0,
                     **entry.shown,
+                    **(class_args or {}),
                     **remote,
                     **asked,
                     "constraints": described["constraints"],
@@ -106,7 +120,7 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
             },
             "trainingService": {"platform": "local"},
         }
-        write(path, content, HEADER.format(name=path.name))
+        write(path, content, HEADER.format(name=path.name, aim=AIMS[task.optimize_mode]))
         paths.append(path)
     return paths
 

@@ -40,9 +40,9 @@ def find_folder(experiment=None):
     return folder.resolve()
 
 
-def sources_of(transfer):
-    """``transfer`` as a list: it may name one source or several."""
-    return transfer if isinstance(transfer, list) else [transfer]
+def sources_of(named):
+    """``transfer`` or ``warm_start`` as a list: it may name one source or several."""
+    return named if isinstance(named, list) else [named]
 
 
 def resolve_sources(folder, class_args):
@@ -57,7 +57,7 @@ def resolve_sources(folder, class_args):
     """
     resolved = dict(class_args)
     if "warm_start" in class_args:
-        resolved["warm_start"] = _resolve(folder, "warm_start", class_args["warm_start"])
+        resolved["warm_start"] = [_resolve(folder, "warm_start", source) for source in sources_of(class_args["warm_start"])]
     if "transfer" in class_args:
         resolved["transfer"] = [_resolve(folder, "transfer", source) for source in sources_of(class_args["transfer"])]
     return resolved

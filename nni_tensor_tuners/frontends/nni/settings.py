@@ -3,7 +3,7 @@
 from ...search import arguments_of, check_names, create_search
 from ...space import SearchSpace
 from ...study import Objective, records
-from ...tasks import from_dict
+from ...tasks import OPERATORS, from_dict
 from ...tasks.device import KINDS, find_device, kind_of
 
 # The arguments that every search takes under NNI, in the order in which they are explained.
@@ -12,8 +12,8 @@ ARGUMENTS = {
     "seed": "integer; the same seed and the same results, in the same order, give the same proposals",
     "constraints": "expressions that every proposal satisfies: a list, or lists by device kind (cuda, cpu)",
     "target": "whose constraints count where they are given by kind: cuda, cpu or auto",
-    "warm_start": "an earlier experiment's id, folder or records file: what it measured in this space is known from the start",
-    "task": "what is tuned, as plain data, where it is to be asked which configurations can be scheduled (programs)",
+    "warm_start": "one or several earlier experiments (id, folder or records file): what they measured here is known",
+    "task": "what is tuned, as plain data, where it is to be asked which configurations can be scheduled (programs, networks)",
     "transfer": "one or several such sources of other shapes or devices (WalkGP, AutoTVM, Bansor)",
 }
 
@@ -39,7 +39,7 @@ def make_search(search, search_space, class_args, kind=None):
     """
     own = {name: value for name, value in class_args.items() if name == "seed" or name not in ARGUMENTS}
     check_names(f"{search} has no argument", own, [*arguments_of(search), *ARGUMENTS])
-    Objective(class_args.get("optimize_mode", "maximize"))
+    objective_of(class_args)
     constraints = class_args.get("constraints") or []
     if isinstance(constraints, dict):
         check_names("constraints: there is no device kind", constraints, KINDS)
@@ -49,8 +49,8 @@ def make_search(search, search_space, class_args, kind=None):
     return create_search(search, SearchSpace.from_json(search_space, constraints), **own)
 
 
-def settler_of(class_args):
-    """`Task.settler` of the task that ``task`` names; None where none is named.
+def task_of(class_args):
+    """The task that ``task`` names, and the device that it is to run on; None and None where none is named.
 
     Raises
     ------
@@ -58,10 +58,17 @@ def settler_of(class_args):
         If there is no such task, or no such device here.
     """
     if class_args.get("task") is None:
-        return None
+        return None, None
     if not isinstance(class_args["task"], dict):
         raise ValueError(f"task: expected an operator and its fields, got {class_args['task']!r}")
-    return from_dict(class_args["task"]).settler(find_device(class_args.get("target", "auto")))
+    return from_dict(class_args["task"]), find_device(class_args.get("target", "auto"))
+
+
+def objective_of(class_args):
+    """The `Objective` of an experiment. A network's trials report what that takes; its searches go by what the task takes."""
+    operator = (class_args.get("task") or {}).get("operator") if isinstance(class_args.get("task"), dict) else None
+    of = "latency_ms" if operator in OPERATORS and OPERATORS[operator].optimize_mode == "minimize" else "default"
+    return Objective(class_args.get("optimize_mode", "maximize"), of)
 
 
 def read_histories(sources, objective):

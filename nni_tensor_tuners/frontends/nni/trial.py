@@ -14,6 +14,7 @@ from ...study import records
 from ...tasks import OPERATORS, SPACES, WORKLOADS, from_dict
 from ...tasks.arguments import add_rpc, add_shape, is_remote, task_of
 from ...tasks.device import KINDS, Device, find_device, wanted
+from ..network import of_network
 from .client import NniClient
 
 DESCRIPTION = "NNI trial: compile, check and time one configuration of an operator, and report its TFLOPS."
@@ -104,7 +105,7 @@ def run(task, args):
             SearchSpace.from_json(task.search_space(device, args.space == "extended")).point(
                 args.config
             )  # says what is wrong with it, if anything is
-            record = measure(task, args.config, device, limits)
+            record = measure(*task.part(args.config), device, limits, cold=task.cold)
             print(json.dumps(record, indent=2))
             return int(record["error_code"] != ErrorCode.NO_ERROR)
         if not NniClient.is_trial():
@@ -114,7 +115,7 @@ def run(task, args):
         return 2
     nni = NniClient()
     record = _measure_once(nni, task, device, limits)
-    nni.report_final(metric_of(record, args.metric))
+    nni.report_final(metric_of(record, "estimate_ms" if "estimate_ms" in record else args.metric))
     if record["error_code"] != ErrorCode.NO_ERROR:
         print(f"error {record['error_code']} ({ErrorCode(record['error_code']).name}): {record['error']}", file=sys.stderr)
         return 1
@@ -142,7 +143,9 @@ def _measure_once(nni, task, device, limits):
     """Measure this trial's configuration and write it to the experiment's record, unless it is there already."""
     config = nni.parameters()
     path = nni.experiment_folder / records.RECORDS
-    earlier = [record for record in records.read(path) if _is_of(record, task)]
+    kernel, own_config = task.part(config)
+    recorded = records.read(path)
+    earlier = [record for record in recorded if _is_of(record, kernel)]
     known = next((r for r in earlier if r.get("config") == config and "trial_job_id" in r), None)
     # NNI runs trials again that had measured but could not report; those report now. One added by hand is to be measured.
     if known is not None and nni.parameter_id is not None:
@@ -152,13 +155,15 @@ def _measure_once(nni, task, device, limits):
         "trial_job_id": nni.trial_job_id,
         "sequence_id": nni.sequence_id,
         "parameter_id": nni.parameter_id,
-        "task": task.id,
+        "task": kernel.id,
         "config": config,
-        **measure(task, config, device, limits, best and best["latency_ms"]),
-        "workload": task.to_dict(),
+        **measure(kernel, own_config, device, limits, best and best["latency_ms"], cold=task.cold),
+        **({"cold": True} if task.cold else {}),
+        "workload": kernel.to_dict(),
         "device": device.label(),
         "time": time.time(),
     }
+    record.update(of_network(task, device, [*recorded, record]))
     records.append(path, record)
     return record
 
@@ -175,7 +180,7 @@ def _is_of(record, task):
 
 def metric_of(record, optimised="tflops"):
     """The metric that NNI gets: all numbers, since a None would blank the web UI's page; a failed trial has zeros."""
-    numbers = ("tflops", "latency_ms", "spread", "compile_seconds")
+    numbers = ("tflops", "latency_ms", "spread", "compile_seconds", *(["estimate_ms"] if "estimate_ms" in record else ()))
     metric = {name: float(record.get(name, 0.0)) for name in numbers}
     return {"default": metric[optimised], **metric, "error_code": record["error_code"]}
 

@@ -5,8 +5,9 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from ... import export, report
+from ... import report
 from ...study import records
+from ..network import finish, tell
 from .check import check
 from .experiment import write
 from .folders import resolve_sources
@@ -99,10 +100,10 @@ def _follow(start, output, progress):
     found = report.load(manager.folder)
     output = Path(output or Path("runs") / manager.experiment_id)
     output.mkdir(parents=True, exist_ok=True)
-    report.tell(found, output / "report.png", f"experiment {manager.experiment_id}", progress.say)
+    tell(found, output / "report.png", f"experiment {manager.experiment_id}", progress.say)
     if problem:
         progress.say(f"error: {problem}")
-    export.finish(found, output, progress)
+    finish(found, output, progress)
     return 1 if problem else 0
 
 
@@ -127,7 +128,8 @@ def watch(manager, progress):
     while True:
         status = manager.status()
         found = report.load(folder)
-        best = records.best(found)
+        estimated = [record for record in found if "estimate_ms" in record]
+        best = min(estimated, key=lambda record: record["estimate_ms"]) if estimated else records.best(found)
         progress.show(_line(len(found), total, best, time.monotonic() - started, manager.url))
         if status == "DONE":
             return None
@@ -158,8 +160,10 @@ def _with_overrides(path, content, trials, concurrency):
 
 def _line(done, total, best, seconds, url):
     left = f"{seconds / done * (total - done):.0f} s left" if done and total else "time left unknown"
-    tflops = f"{best['tflops']:.4g} TFLOPS" if best else "none yet"
-    return f"{done}/{total or '?'} trials, best {tflops}, {left}, {url}"
+    so_far = f"{best['tflops']:.4g} TFLOPS" if best else "none yet"
+    if best and "estimate_ms" in best:
+        so_far = f"estimate {best['estimate_ms']:.4g} ms"
+    return f"{done}/{total or '?'} trials, best {so_far}, {left}, {url}"
 
 
 def _tuner_error(folder):

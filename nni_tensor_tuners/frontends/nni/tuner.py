@@ -9,10 +9,10 @@ from pathlib import Path
 
 from nni.tuner import Tuner
 
-from ...study import Objective, Study, records
+from ...study import Study, records
 from . import channel
 from .folders import sources_of
-from .settings import make_search, read_histories, settler_of
+from .settings import make_search, objective_of, read_histories, task_of
 
 _log = logging.getLogger("nni.tensor_tuners")
 
@@ -70,7 +70,7 @@ class TensorTuner(Tuner):
     @_ends_experiment_on_error
     def update_search_space(self, search_space):
         search = make_search(self._name, search_space, self._class_args)
-        self._objective = Objective(self._class_args.get("optimize_mode", "maximize"))
+        self._objective = objective_of(self._class_args)
         if transfer := self._class_args.get("transfer"):
             sources = [self._locate("transfer", str(source)) for source in sources_of(transfer)]
             search.transfer(read_histories(sources, self._objective))
@@ -79,11 +79,14 @@ class TensorTuner(Tuner):
             self._serve_waiting()
             return
         journal = self._folder and self._folder / records.JOURNAL
-        self._study = Study(search, journal, settler_of(self._class_args))
-        if source := self._class_args.get("warm_start"):
+        task, device = task_of(self._class_args)
+        known = {} if task is None else {"settle": task.settler(device), "first": task.first(device)}
+        self._study = Study(search, journal, **known)
+        for source in sources_of(self._class_args.get("warm_start") or []):
             found = self._locate("warm_start", str(source))
-            self._study.warm_start(records.history(found, self._objective))
-            _log.info("warm start: %d results from %s", len(search.results), found)
+            config_of = {} if task is None else {"config_of": task.config_of}
+            self._study.warm_start(records.history(found, self._objective, **config_of))
+            _log.info("warm start: %d results known, with those of %s", len(search.results), found)
         if os.environ.get("NNI_MODE") == "resume":
             recorded = [(r["config"], self._objective.of_record(r), r.get("parameter_id")) for r in self._records()]
             # NNI's own account of a resumed experiment pairs results with the wrong parameters; the journal knows better.

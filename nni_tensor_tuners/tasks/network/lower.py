@@ -1,0 +1,181 @@
+"""From a model to its tasks, and from their schedules to a compiled model. TVM is imported inside functions only."""
+
+from ..program.definition import outermost_parallel
+from ..target import target_of
+from .pack import packed
+
+# Channels last: then what vectors run along is contiguous, in images as in weights.
+LAYOUTS = {
+    "relax.nn.conv1d": ["NWC", "WIO"],
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+}
+
+
+def lowered(module, device):
+    """A model's IRModule with its operators as PrimFuncs, fused; constants folded, images laid out channels last.
+
+    For a CPU `Device` weights are packed (`pack`). exp, tanh and erf become TVM's polynomials, which vectorise, and are exact to 1e-6 or so.
+
+    Raises
+    ------
+    ValueError
+        In one line, if TVM has no program for an operator.
+    """
+    import tvm
+    from tvm import relax
+
+    transform = relax.transform
+    passes = [
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),
+        transform.FoldConstant(),
+        _bounds_as_operators,
+        transform.ConvertLayout(LAYOUTS),
+        transform.FoldConstant(),
+        *([lambda module: packed(module, device.vector_lanes)] if device.kind == "cpu" else []),
+        transform.FastMathTransform(),
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        transform.DeadCodeElimination(),
+    ]
+    with target_of(device):
+        for each in passes:
+            module = each(module)
+    left = _not_lowered(module)
+    if left:
+        raise ValueError(f"TVM has no program for {', '.join(left)}")
+    return module
+
+
+def tasks(module, device):
+    """The different PrimFuncs of a lowered model: (name, PrimFunc, how often it is called) of each."""
+    from tvm.s_tir import meta_schedule as ms
+
+    found = ms.relax_integration.extract_tasks(module, target_of(device))
+    return [(str(each.task_name), each.dispatched[0]["main"], int(each.weight)) for each in found]
+
+
+def build(module, schedules, device):
+    """A lowered model as a ``relax.VMExecutable``.
+
+    Parameters
+    ----------
+    module
+        What `lowered` returned.
+    schedules
+        Pairs of a program's IRModule and an ``s_tir.Schedule`` of it. PrimFuncs without one run their outermost loops in
+        parallel, and nothing else is done to them; on a GPU they have TVM's default schedules.
+    device
+        A `Device`.
+    """
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import dlight
+    from tvm.s_tir import meta_schedule as ms
+
+    target, database = target_of(device), ms.database.MemoryDatabase()
+    for source, schedule in schedules:
+        commit(database, source, schedule, 1.0, target)
+    with target, database, tvm.transform.PassContext(opt_level=3):
+        module = relax.transform.MetaScheduleApplyDatabase()(module)
+        if device.kind == "cuda":
+            gpu = dlight.gpu
+            rules = gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()
+            module = dlight.ApplyDefaultSchedule(*rules)(module)
+        else:
+            module = _rest_parallel(module)
+        # What `tvm.compile` does with a model, once its operators are programs.
+        ends = [
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.ToNonDataflow(),
+            relax.transform.RemovePurityChecking(),
+            relax.transform.CallTIRRewrite(),
+            relax.transform.StaticPlanBlockMemory(),
+            relax.transform.LowerAllocTensor(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+        return relax.build(module, target=target, relax_pipeline=tvm.transform.Sequential(ends))
+
+
+def commit(database, source, schedule, seconds, target):
+    """Add a schedule of an IRModule, with its latency, to a MetaSchedule database."""
+    from tvm.s_tir import meta_schedule as ms
+
+    about = ms.arg_info.ArgInfo.from_entry_func(source)
+    workload = database.commit_workload(source)
+    database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [seconds], target, about))
+
+
+def _rest_parallel(module):
+    """A module whose PrimFuncs without a schedule have parallel outermost loops."""
+    import tvm
+
+    for variable, function in list(module.functions_items()):
+        if isinstance(function, tvm.tirx.PrimFunc) and not (function.attrs and function.attrs.get("tirx.is_scheduled")):
+            try:
+                alone = outermost_parallel(tvm.IRModule({"main": function}))
+            except Exception:  # TVM's own kinds; it is not made of blocks, and there is nothing to schedule
+                continue
+            module.update_func(variable, alone["main"])
+    return module
+
+
+def _bounds_as_operators(module):
+    """Rewrite bounds (clip, and what ONNX's Clip becomes) as maximum and minimum: those keep an image's layout."""
+    import tvm
+    from tvm import relax
+
+    @relax.expr_functor.mutator
+    class Bounds(relax.PyExprMutator):
+        def visit_call_(self, call):
+            call = self.visit_expr_post_order(call)
+            name = getattr(call.op, "name", "")
+            if name == "relax.clip":
+                low, high = (_scalar(each, call.args[0]) for each in call.args[1:3])
+                return relax.op.minimum(self.builder_.emit(relax.op.maximum(call.args[0], low)), high)
+            if name == "relax.call_tir":
+                called, given = call.args[0].name_hint.rstrip("0123456789"), call.args[1].fields
+                if called in ("maximum", "minimum") and len(given) == 2 and hasattr(given[1], "value"):
+                    if not given[1].ty.shape:
+                        return getattr(relax.op, called)(*given)
+            return call
+
+    mutator = Bounds(module)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+    return tvm.relax.transform.Normalize()(mutator.builder_.finalize())
+
+
+def _scalar(value, like):
+    from tvm import relax
+
+    return relax.const(float(getattr(value, "value", value)), str(like.ty.dtype))
+
+
+def _not_lowered(module):
+    """Relax operators that are still in a model, and are no calls of programs or of the runtime."""
+    from tvm import relax
+    from tvm.ir import Op
+
+    fine = ("relax.call_tir", "relax.reshape", "relax.shape_of", "relax.call_dps_packed", "relax.call_pure_packed")
+    found = []
+
+    def visit(node):
+        if isinstance(node, relax.Call) and isinstance(node.op, Op) and not node.op.name.startswith(fine):
+            found.append(node.op.name.removeprefix("relax."))
+
+    for _, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return list(dict.fromkeys(found))

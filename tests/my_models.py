@@ -1,0 +1,52 @@
+"""Models as a user writes them, good ones and bad ones."""
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+def _module(shape, layers, dtype="float32"):
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType(shape, dtype))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            output = builder.emit_output(layers(builder.emit, data))
+        builder.emit_func_output(output)
+    return builder.finalize()
+
+
+def small(batch=1, channels=32, seed=0):
+    """Three convolutions, of which two are the same task, a shortcut, bounds, a mean and a product."""
+    rng = np.random.default_rng(seed)
+    op = relax.op
+
+    def weight(*shape):
+        return relax.const(rng.uniform(-0.2, 0.2, shape).astype("float32"))
+
+    def layers(emit, x):
+        x = emit(op.clip(emit(op.nn.conv2d(x, weight(channels, 3, 3, 3), padding=[1, 1, 1, 1])), 0, 6))
+        for _ in range(2):
+            y = emit(op.add(emit(op.nn.conv2d(x, weight(channels, channels, 3, 3), padding=[1, 1, 1, 1])), weight(1, channels, 1, 1)))
+            x = emit(op.nn.relu(emit(op.add(y, x))))
+        return emit(op.nn.softmax(emit(op.matmul(emit(op.mean(x, axis=[2, 3])), weight(channels, 10)))))
+
+    return _module((batch, 3, 16, 16), layers)
+
+
+def dynamic():
+    return _module((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
+
+
+def nothing_to_tune():
+    return _module((4, 4), lambda emit, x: emit(relax.op.permute_dims(x)))
+
+
+def without_a_program():
+    """An operator that TVM 0.27 has no program for."""
+    return _module((1, 4, 4, 4), lambda emit, x: emit(relax.op.nn.pixel_shuffle(x, 2)))
+
+
+def sorted_rows():
+    """An operator that is no loop nest to schedule, after one that is."""
+    weight = relax.const(np.ones((32, 32), "float32"))
+    return _module((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))

@@ -1,0 +1,321 @@
+"""Whole networks: models read, split into tasks, tuned as one experiment, compiled again."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+import yaml
+from conftest import TESTS, wait_for
+from nni_experiments import ended, experiment, journal, measured, registered  # noqa: F401
+from tvm import relax
+
+from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.frontends.nni.experiment import write_folder
+from nni_tensor_tuners.networks.prepare import first_records, prepare, split
+from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks import from_dict
+from nni_tensor_tuners.tasks.device import GENERIC, find_device, limits_of
+from nni_tensor_tuners.tasks.network import NETWORKS, Network, lower, models, pack
+from nni_tensor_tuners.tasks.program import Program
+from nni_tensor_tuners.tasks.program.load import save
+
+MODELS = TESTS / "my_models.py"
+SMALL = f"{MODELS}:small"
+CPU = find_device("cpu")
+INPUT = np.random.default_rng(1).uniform(-1, 1, (1, 3, 16, 16)).astype("float32")
+
+
+def answer(executable, data=INPUT):
+    return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+
+
+def untuned(text):
+    return tvm.compile(models.read(text), target="llvm")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return prepare(SMALL, tmp_path_factory.mktemp("small"), CPU, Progress())
+
+
+# Reading and lowering.
+
+# Multiplications and additions in 10^9 as the networks' papers and torchvision's tables have them, counted as two.
+GFLOP = {"alexnet": 1.43, "resnet18": 3.63, "mobilenet-v2": 0.60, "bert-4": 7.6}
+
+
+@pytest.mark.parametrize("name", GFLOP)
+def test_networks_are_those_of_the_papers(name):
+    tasks = split(name, None, CPU)
+    total = sum(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": f})) * count for _, f, count in tasks)
+    assert total / 1e9 == pytest.approx(GFLOP[name], rel=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in GFLOP])
+def test_every_network_splits_into_tasks_each_once(name):
+    if name == "bert":
+        name = "bert(length=16)"
+    tasks = split(name, None, CPU)
+    names = [task for task, _, _ in tasks]
+    assert len(set(names)) == len(names) > 1
+
+
+def test_a_task_that_a_network_runs_twice_is_one_task_that_counts_twice():
+    counts = {name: count for name, _, count in split(SMALL, None, CPU)}
+    assert sorted(count for name, count in counts.items() if "conv2d" in name) == [1, 2]
+    assert all(count == 1 for name, count in counts.items() if "conv2d" not in name)
+
+
+def test_bounds_and_shortcuts_are_fused_and_images_lie_channels_last():
+    module = lower.lowered(models.read(SMALL), CPU)
+    shapes = {name: [tuple(map(int, buffer.shape)) for buffer in f.params] for name, f, _ in lower.tasks(module, CPU)}
+    (first,) = (each for name, each in shapes.items() if "conv2d" in name and "maximum" in name and "minimum" in name)
+    block = pack.block_of(32, CPU.vector_lanes)
+    assert first == [(1, 16, 16, 3), (32 // block, 3, 3, 3, block), (1, 16, 16, 32)]
+    # Nothing turns an image about but the input's own layout.
+    assert sum("transpose" in name for name in shapes) == 1
+
+
+def test_a_lowered_network_computes_what_the_model_does():
+    expected = answer(untuned(SMALL))
+    built = lower.build(lower.lowered(models.read(SMALL), CPU), [], CPU)
+    np.testing.assert_allclose(answer(built), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_scheduled_is_left_as_it_is(tmp_path):
+    text = f"{MODELS}:sorted_rows"
+    made = prepare(text, tmp_path, CPU, Progress())
+    assert list(made.tasks) == ["matmul"] and set(made.description["left"]) == {"sort"}
+    data = np.random.default_rng(0).uniform(-1, 1, (8, 32)).astype("float32")
+    built = lower.build(lower.lowered(models.read(text), CPU), [], CPU)
+    np.testing.assert_allclose(answer(built, data), np.sort(np.repeat(data.sum(1, keepdims=True), 32, 1)), rtol=1e-4)
+
+
+# A network as something to tune.
+
+
+def test_default_schedules_are_sound_and_measured_once(network):
+    defaults = first_records(network, CPU)
+    assert len(defaults) == len(network.tasks) and all(record["error_code"] == 0 for record in defaults)
+    again = prepare(SMALL, os.path.dirname(network.path), CPU, Progress())
+    assert again == network and first_records(again, CPU) == defaults
+
+
+def test_a_configuration_is_that_of_one_task(network):
+    space = SearchSpace.from_json(network.search_space(CPU), network.constraints(CPU))
+    settle = network.settler(CPU)
+    for config in network.first(CPU):
+        assert space.contains(config)
+        task, own = network.part(config)
+        assert task == network.tasks[config["task"]["_name"]]
+        assert settle(config) == config and task.settler(CPU)(own) == own
+    assert sum(SearchSpace.from_json(task.search_space(CPU)).size for task in network.tuned.values()) == space.size
+
+
+def test_the_estimate_is_equation_1(network):
+    latencies = {name: float(place) for place, name in enumerate(network.tasks, 1)}
+    expected = sum(network.counts[name] * latency for name, latency in latencies.items())
+    assert network.estimate(latencies) == pytest.approx(expected)
+    unknown, *known = network.tasks
+    mean = sum(latencies[name] for name in known) / sum(network.flop[name] for name in known)
+    partial = network.estimate({name: latencies[name] for name in known})
+    rest = expected - network.counts[unknown] * latencies[unknown]
+    assert partial == pytest.approx(rest + network.counts[unknown] * network.flop[unknown] * mean)
+
+
+def test_what_was_measured_of_another_model_s_same_task_is_known(network, tmp_path):
+    other = prepare(f"{SMALL}(seed=1)", tmp_path, CPU, Progress())  # other weights, which are no part of the tasks
+    found = first_records(network, CPU)
+    assert set(other.latencies(found)) == set(other.tasks)
+    for record in found:
+        config = other.config_of(record)
+        assert (config is None) == (other._name_of(record) not in other.tuned)
+    wider = prepare(f"{SMALL}(channels=48)", tmp_path / "wider", CPU, Progress())
+    assert not [name for name in wider.latencies(found) if "conv2d" in name]
+
+
+def test_plain_data_and_a_file_that_has_changed(network, tmp_path):
+    assert from_dict(json.loads(json.dumps(network.to_dict()))) == network
+    with pytest.raises(ValueError, match="network: cannot read"):
+        Network(str(tmp_path / "none.json"))
+    with pytest.raises(ValueError, match="has changed: its sha256 is"):
+        Network(network.path, "0" * 64)
+
+
+# From a model to a faster one.
+
+
+def run_model(folder):
+    done = subprocess.run([sys.executable, "run_model.py", "0.1"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsys):
+    onnx = pytest.importorskip("onnx")
+    path = onnx_model(onnx, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", path.name, "--trials", "6", "--local"]) == 0
+    printed = capsys.readouterr().out
+    folder = tmp_path / "runs" / "small" / "walkgp-ucb"
+    assert "estimate" in printed and "model.so" in printed
+    assert {"model.so", "run_model.py", "example.npz", "model.json", "report.png", "database"} <= set(os.listdir(folder))
+    found = records.read(folder / records.RECORDS)
+    assert len(found) == 6 and {record["config"]["task"]["_name"] for record in found} > set()
+    assert "largest difference from the untuned model" in run_model(folder)
+    with np.load(folder / "example.npz") as example:
+        np.testing.assert_allclose(example["output000"], by_numpy(example["input000"]), rtol=1e-3, atol=1e-5)
+    summary = json.loads((folder / "model.json").read_text())
+    assert summary["latency_ms"]["tuned"] < summary["latency_ms"]["untuned"]
+
+
+RNG = np.random.default_rng(0)
+KERNEL, SCALE, SHIFT = RNG.uniform(-1, 1, (16, 3, 1, 1)), RNG.uniform(0.5, 2, 16), RNG.uniform(-1, 1, 16)
+KERNEL, SCALE, SHIFT = (each.astype("float32") for each in (KERNEL, SCALE, SHIFT))
+
+
+def onnx_model(onnx, folder, batch="N", weights=True, kind="Conv"):
+    """A convolution, batch normalisation, bounds and the mean over the image, as ``onnx.helper`` writes it."""
+    helper, arrays = onnx.helper, onnx.numpy_helper
+    constants = {"w": KERNEL, "s": SCALE, "b": SHIFT, "m": 0 * SHIFT, "v": 1 + 0 * SCALE, "lo": np.float32(0), "hi": np.float32(6)}
+    nodes = [
+        helper.make_node(kind, ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], epsilon=0.0),
+        helper.make_node("Clip", ["n", "lo", "hi"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [value("x", onnx.TensorProto.FLOAT, [batch, 3, 32, 32])],
+        [value("y", onnx.TensorProto.FLOAT, [batch, 16, 1, 1])],
+        [arrays.from_array(np.asarray(each), name) for name, each in constants.items() if weights or name != "w"],
+    )
+    path = folder / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def by_numpy(x):
+    product = np.einsum("nchw,fc->nfhw", x, KERNEL[:, :, 0, 0])
+    return np.clip(product * SCALE[:, None, None] + SHIFT[:, None, None], 0, 6).mean(axis=(2, 3), keepdims=True)
+
+
+def test_through_nni_stopped_and_resumed(experiment, tmp_path, capsys):  # noqa: F811
+    folder = tmp_path / "small"
+    made = prepare(SMALL, folder, CPU, Progress())
+    paths = write_folder(folder, "small", "", made, [CPU], class_args={"inner": "OpEvo"})
+    (path,) = (each for each in paths if each.suffix == ".yml")
+    assert path.name == "taskscheduler.yml" and main(["check", str(path)]) == 0
+    content = yaml.safe_load(path.read_text())
+    class_args = {**content["tuner"]["classArgs"], "warm_start": [str(folder / "defaults.jsonl")]}
+    manager = experiment(
+        content["trialCommand"],
+        json.loads((folder / "search_space.json").read_text()),
+        "TaskScheduler",
+        code=folder,
+        trials=12,
+        concurrency=2,
+        **class_args,
+    )
+    wait_for(lambda: len(measured(manager)) >= 4)
+    manager.stop()
+    before = measured(manager)
+    resumed = experiment.resume(manager.experiment_id)
+    assert ended(resumed) == "DONE"
+    after = measured(resumed)
+    assert after[: len(before)] == before and len(after) == 12
+    configs = [json.dumps(record["config"], sort_keys=True) for record in after]
+    assert len(set(configs)) == 12
+    known = [json.dumps(record["config"], sort_keys=True) for record in first_records(made, CPU)]
+    assert not set(configs) & set(known)  # default schedules are not measured again
+    # A search goes by a task's own latency, and NNI shows what the network takes.
+    told = {json.dumps(entry["parameters"], sort_keys=True): entry for entry in journal(resumed, "tell")}
+    for record in filter(records.succeeded, after):
+        entry = told[json.dumps(record["config"], sort_keys=True)]
+        assert entry["fitness"] == pytest.approx(1 / record["latency_ms"])
+        if isinstance(entry["value"], dict):
+            assert entry["value"]["default"] == record["estimate_ms"]
+    latencies = made.latencies([*first_records(made, CPU), *after])
+    assert min(record["estimate_ms"] for record in after) == pytest.approx(made.estimate(latencies))
+    resumed.stop()
+    assert main(["report", str(resumed.folder), "--output", str(tmp_path / "curve.png")]) == 0
+    assert main(["export", str(resumed.folder), "--output", str(tmp_path / "best")]) == 0
+    assert "12 trials on" in capsys.readouterr().out
+    run_model(tmp_path / "best")
+
+
+# What cannot be tuned is said in one line.
+
+
+@pytest.mark.parametrize(
+    "model, complaint",
+    [
+        (f"{MODELS}:dynamic", "input data has a dynamic shape; give it one that is fixed"),
+        (f"{MODELS}:nothing_to_tune", "none of its 1 tasks has more than one schedule"),
+        (f"{MODELS}:without_a_program", "TVM cannot lower it: .*pixel_shuffle"),
+        ("none.onnx", "model none.onnx: there is no such file"),
+        ("resnet18(depth=3)", "model resnet18.depth=3.: .*unexpected keyword argument 'depth'"),
+    ],
+)
+def test_a_model_that_cannot_be_tuned(model, complaint, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", model, "--local", "--trials", "4"]) == 1
+    error = capsys.readouterr().err.strip()
+    assert error.count("\n") == 0 and error.startswith("error: model ")
+    assert re.search(complaint, error), error
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        ({"weights": False}, "its weights are missing: there is no w"),
+        ({"kind": "NoSuchOperator"}, "NoSuchOperator"),
+    ],
+)
+def test_an_onnx_file_that_cannot_be_tuned(change, complaint, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = onnx_model(onnx, tmp_path, **change)
+    with pytest.raises(ValueError, match=complaint) as raised:
+        models.read(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_the_batch_of_an_onnx_file(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    path = onnx_model(onnx, tmp_path)
+    assert [int(each) for each in models.read(str(path), 4)["main"].params[0].ty.shape] == [4, 3, 32, 32]
+
+
+def test_options_of_models_are_refused_elsewhere(capsys):
+    assert main(["tune", "mm1", "--batch", "8"]) == 1
+    assert "--batch: it is for models, and mm1 is none" in capsys.readouterr().err
+
+
+# On a GPU, as far as it goes without one.
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed: nothing is compiled for a GPU")
+def test_a_network_compiles_for_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("TVM_CUDA_COMPILE_MODE", "nvcc")
+    device = replace(GENERIC["cuda"], arch="sm_90", **limits_of("sm_90"))
+    module = lower.lowered(models.read(SMALL), device)
+    name, function, _ = next(each for each in lower.tasks(module, device) if "conv2d" in each[0])
+    task = Program(str(save(function, tmp_path)))
+    space, settle, rng = SearchSpace.from_json(task.search_space(device)), task.settler(device), random.Random(0)
+    config = next(filter(None, (settle(space.sample(rng)) for _ in range(2000))))
+    scheduled = [(task.source, task.schedule(config, device))]
+    lower.build(module, scheduled, device).export_library(str(tmp_path / "model.so"))  # the rest by TVM's default schedules
+    assert (tmp_path / "model.so").stat().st_size > 0
