@@ -5,7 +5,7 @@
 # and cuDNN; the time left records a landscape of MM1.
 # PYTHON names the interpreter, which has the packages of setup.cfg; nothing is installed.
 # TORCH_PYTHON names one that has PyTorch, if that one has not. TRIALS (24) is the budget of each search, MINUTES (8.5)
-# that of all.
+# that of all. NETWORKS (none) are tuned after that, 200 trials each: with NETWORKS=resnet18 MINUTES=0.5 they are a call of their own.
 set -eo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -17,3 +17,6 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=cs
 "$python" benchmarks/operators.py mm1 mm2 mm3 bmm1 bmm2 bmm3 c1 c2 --target cuda \
     --searches OpEvo WalkGP Random WalkGP:extended --trials "${TRIALS:-24}" --seeds-of mm2=3 --rounds 2 --check 3 \
     --landscape mm1 4000 --minutes "${MINUTES:-8.5}" --output "$out" 2>&1 | tee -a "$out/gpu.txt"
+for network in $NETWORKS; do
+    "$python" -m nni_tensor_tuners tune "$network" --local --trials 200 --output "runs/$network-gpu" 2>&1 | tee -a "$out/gpu.txt"
+done

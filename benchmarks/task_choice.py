@@ -1,0 +1,136 @@
+"""Which task is next: Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
+
+usage: task_choice.py [--record NETWORK ... --configurations 48] [--recording benchmarks/recordings/tasks_zen4.json]
+                      [--round-size 4] [--seeds 20] [--trials-per-task 12]
+
+--record measures so many random configurations of every task of the networks, and goes on where it was interrupted. Without it,
+what was recorded is replayed: inside a task its configurations are drawn in random order, the same for every choice of tasks, so
+that nothing but the choice differs. Printed is the latency of each network as estimated by the best known kernels, relative to
+the lowest recorded, after shares of the trials; and the trials after which each choice has what the gradient has at the end.
+"""
+
+import argparse
+import json
+import random
+from pathlib import Path
+from statistics import geometric_mean, mean
+
+from nni_tensor_tuners import SearchSpace, create_search
+
+SELECTIONS = ("ucb", "gradient", "round-robin")
+SHARES = (0.25, 0.5, 0.75, 1.0)
+
+
+def record(networks, configurations, path):
+    """Measure random configurations of the tasks of networks, each as its network runs it; written after every task."""
+    from nni_tensor_tuners.measure import measure
+    from nni_tensor_tuners.networks.prepare import split
+    from nni_tensor_tuners.tasks.device import find_device
+    from nni_tensor_tuners.tasks.program import Program
+    from nni_tensor_tuners.tasks.program.load import save
+    from nni_tensor_tuners.tasks.shared import shared_folder
+
+    device = find_device("cpu")
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    for network in networks:
+        tasks = found.setdefault(network, {})
+        for name, function, count in split(network, None, device):
+            if name in tasks:
+                continue
+            program = Program(str(save(function, shared_folder())))
+            space = SearchSpace.from_json(program.search_space(device), program.constraints(device))
+            settle, rng, seen, latencies, best = program.settler(device), random.Random(0), set(), [], None
+            for _ in range(20 * configurations):
+                built = settle(space.sample(rng))
+                if built is None or (text := json.dumps(built)) in seen:
+                    continue
+                seen.add(text)
+                result = measure(program, built, device, best_latency_ms=best, cold=True)
+                latencies.append(result.get("latency_ms"))
+                best = min(filter(None, (best, result.get("latency_ms"))), default=None)
+                if len(latencies) == configurations:
+                    break
+            tasks[name] = {"count": count, "flop": program.flop, "latency_ms": latencies}
+            path.write_text(json.dumps(found))
+            print(f"{network} {name}: {len(latencies)} configurations, best {best:.4g} ms", flush=True)
+
+
+def replay(tasks, selection, seed, trials, round_size):
+    """The estimate after each trial, relative to the lowest recorded; None until all tasks have succeeded once."""
+    rng = random.Random(seed)
+    order = {name: rng.sample(task["latency_ms"], len(task["latency_ms"])) for name, task in tasks.items()}
+    branches = [
+        {"_name": name, "i": {"_type": "randint", "_value": [0, len(task["latency_ms"])]}} for name, task in tasks.items()
+    ]
+    space = SearchSpace.from_json({"task": {"_type": "choice", "_value": branches}})
+    search = create_search(
+        "TaskScheduler",
+        space,
+        seed,
+        inner="Random",
+        selection=selection,
+        round_size=round_size,
+        counts={name: task["count"] for name, task in tasks.items()},
+        flop={name: task["flop"] for name, task in tasks.items()},
+    )
+    lowest = sum(task["count"] * min(filter(None, task["latency_ms"])) for task in tasks.values())
+    best, curve, drawn = {}, [], dict.fromkeys(tasks, 0)
+    for _ in range(trials):
+        (config,) = search.ask(1)
+        name = config["task"]["_name"]
+        latency = order[name][drawn[name]]  # whatever the search names: the order is the same for all
+        drawn[name] += 1
+        search.tell(config, latency and 1 / latency)
+        if latency:
+            best[name] = min(latency, best.get(name, latency))
+        known = len(best) == len(tasks)
+        curve.append(sum(task["count"] * best[each] for each, task in tasks.items()) / lowest if known else None)
+    return curve
+
+
+def compare(args):
+    recorded = json.loads(args.recording.read_text())
+    print(f"{args.seeds} seeds, rounds of {args.round_size}; estimate over the lowest recorded, after shares of the trials")
+    ratios = {selection: [] for selection in SELECTIONS}
+    for network, tasks in recorded.items():
+        tasks = {name: task for name, task in tasks.items() if any(task["latency_ms"]) and len(task["latency_ms"]) > 1}
+        trials = min(args.trials_per_task * len(tasks), sum(len(task["latency_ms"]) for task in tasks.values()))
+        curves = {
+            selection: [replay(tasks, selection, seed, trials, args.round_size) for seed in range(args.seeds)]
+            for selection in SELECTIONS
+        }
+        print(f"\n{network}: {len(tasks)} tasks, {trials} trials")
+        print(f"{'':<14}" + "".join(f"{share:>8.0%}" for share in SHARES) + "   trials to what gradient has at the end")
+        for selection in SELECTIONS:
+            after = [geometric_mean(curve[int(share * trials) - 1] or 99 for curve in curves[selection]) for share in SHARES]
+            needed = [
+                next((place for place, value in enumerate(own, 1) if value and value <= other[-1]), trials) / trials
+                for own, other in zip(curves[selection], curves["gradient"])
+            ]
+            base = mean(
+                next(place for place, value in enumerate(other, 1) if value and value <= other[-1]) / trials
+                for other in curves["gradient"]
+            )
+            ratios[selection].append(mean(needed) / base)
+            print(f"{selection:<14}" + "".join(f"{value:8.3f}" for value in after) + f"{mean(needed) / base:10.2f} x")
+    print("\ntrials over gradient's, mean of the networks")
+    for selection, each in ratios.items():
+        print(f"{selection:<14}{mean(each):8.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", nargs="+", metavar="NETWORK")
+    parser.add_argument("--configurations", type=int, default=48)
+    parser.add_argument("--recording", type=Path, default=Path(__file__).parent / "recordings" / "tasks_zen4.json")
+    parser.add_argument("--round-size", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--trials-per-task", type=int, default=12)
+    args = parser.parse_args()
+    if args.record:
+        return record(args.record, args.configurations, args.recording)
+    compare(args)
+
+
+if __name__ == "__main__":
+    main()
