@@ -9,7 +9,7 @@ from .measure.remote import find_again
 from .study import records
 from .tasks import from_dict
 from .tasks.device import usable_cores
-from .tasks.program import ProgramTask
+from .tasks.program import ProgramTask, database
 from .tasks.target import target_of
 
 # What succeeded within a trial's limits must not fail here by others.
@@ -192,21 +192,14 @@ def write_database(ranked, folder):
     task, device = from_dict(ranked[0]["workload"]), find_again(ranked[0]["device"])
     if not isinstance(task, ProgramTask):
         raise ValueError(f"--database: it is for programs; {task.operator} is scheduled by a template")
-    from tvm.s_tir import meta_schedule as ms
-
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    database = ms.database.JSONDatabase(work_dir=str(folder))
-    workload = database.commit_workload(task.source)
-    for record in ranked:
-        trace, seconds = task.schedule(record["config"], device).trace, [record["retimed_ms"] / 1e3]
-        about = ms.arg_info.ArgInfo.from_entry_func(task.source)
-        database.commit_tuning_record(ms.database.TuningRecord(trace, workload, seconds, target_of(device), about))
+    schedules = [(task.source, task.schedule(each["config"], device), each["retimed_ms"] / 1e3) for each in ranked]
+    database.add(folder, schedules, target_of(device))
 
 
-def finish(found, output, progress, count=4, rounds=3, database=None):
+def finish(found, output, progress, count=4, rounds=3, into=None):
     """Time the best records of an experiment again, and export the winner to a folder; ``progress`` as for `local.tune`.
 
-    ``database`` names a folder for `write_database`; None for none.
+    ``into`` names a folder for `write_database`; None for none.
     """
     ranked, numpy_tflops = time_again(finalists(found, count), rounds, progress.say)
     best = ranked[0]
@@ -216,7 +209,7 @@ def finish(found, output, progress, count=4, rounds=3, database=None):
         ratio = best["retimed_tflops"] / numpy_tflops
         beside = f", {ratio:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
     progress.say(f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms){beside}")
-    if database is not None:
-        write_database(ranked, database)
-        progress.say(f"added to {database}: {len(ranked)} schedules")
+    if into is not None:
+        write_database(ranked, into)
+        progress.say(f"added to {into}: {len(ranked)} schedules")
     progress.say(f"written to {output}: {', '.join(sorted(path.name for path in Path(output).iterdir()))}")

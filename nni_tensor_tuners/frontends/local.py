@@ -95,12 +95,11 @@ class LocalStudy:
             "task": kernel.id,
             "config": config,
             **measured,
-            **({"cold": True} if self._task.cold else {}),
             "search_seconds": self._unaccounted,
             "trial_seconds": time.perf_counter() - start,
             **place,
         }
-        record.update(of_network(self._task, self._device, [*self._trials, record]))
+        record.update(of_network(self._task, self._device, self._trials, record))
         records.append(self._path, record)
         return record
 

@@ -4,8 +4,9 @@ from .. import export, report
 from ..tasks.network import Network
 
 
-def of_network(task, device, found):
-    """What a record says of the network that its task is part of: which it is, and what it takes by the best known kernels.
+def of_network(task, device, earlier, record):
+    """What a record says of the network that its task is part of: which it is, how it was timed, and what the network takes by the
+    best known kernels.
 
     Parameters
     ----------
@@ -13,20 +14,21 @@ def of_network(task, device, found):
         What is tuned; of anything but a `Network` there is nothing to say.
     device
         The `Device` it runs on.
-    found
-        Records of the experiment, in order, the new one last.
+    earlier, record
+        Records of the experiment, and the new one.
 
     Returns
     -------
     dict
-        ``network``, as plain data, and ``estimate_ms``; or nothing.
+        ``cold``, ``network``, as plain data, and ``estimate_ms``; or nothing.
     """
     if not isinstance(task, Network):
         return {}
     from ..networks.prepare import first_records
 
-    latencies = task.latencies([*first_records(task, device), *found])
-    return {"network": task.to_dict(), "estimate_ms": task.estimate(latencies)}
+    said = {"cold": task.cold, "network": task.to_dict()}
+    latencies = task.latencies([*first_records(task, device), *earlier, {**record, **said}])
+    return {**said, "estimate_ms": task.estimate(latencies)}
 
 
 def tell(found, path, title, say, top=10):
@@ -39,11 +41,11 @@ def tell(found, path, title, say, top=10):
         report.tell(found, path, title, say, top)
 
 
-def finish(found, output, progress, count=4, rounds=3, database=None):
+def finish(found, output, progress, count=4, rounds=3, into=None):
     """Time the best again, and export it, as `export.finish`; a network is compiled whole."""
     if any("network" in record for record in found):
         from ..networks.finish import finish
 
-        finish(found, output, progress, rounds, database)
+        finish(found, output, progress, rounds, into)
     else:
-        export.finish(found, output, progress, count, rounds, database)
+        export.finish(found, output, progress, count, rounds, into)

@@ -6,17 +6,18 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from ..measure import ErrorCode, Limits, measure
+from ..export import PATIENT
+from ..measure import ErrorCode, measure
 from ..measure.remote import find_again
 from ..study import records
 from ..tasks import from_dict
 from ..tasks.network import lower, models
 from ..tasks.network.definition import own_config
+from ..tasks.program import database
 from ..tasks.target import target_of
 from . import runner
 from .prepare import first_records, lowered
 
-PATIENT = Limits(build_seconds=600, run_seconds=600)
 # Schedules that are timed again: at most so many of a task, within so much of its best.
 RIVALS, NEAR = 3, 1.05
 # The largest difference from the untuned model that is right, relative to the largest output.
@@ -64,7 +65,7 @@ sys.exit(int(not error <= {tolerance}))
 '''
 
 
-def finish(found, output, progress, rounds=3, database=None):
+def finish(found, output, progress, rounds=3, into=None):
     """Time the best schedules of each task again, compile the model with the winners, and time that.
 
     Writes ``model.so``, ``run_model.py`` and ``example.npz`` (inputs, and the untuned model's outputs), ``database/``
@@ -80,7 +81,7 @@ def finish(found, output, progress, rounds=3, database=None):
         With ``show`` and ``say``, as `cli.progress.Progress`.
     rounds
         How often schedules and models are timed, in turns.
-    database
+    into
         A folder with a MetaSchedule database, made if need be, that gets the schedules, too; None for none.
 
     Raises
@@ -101,8 +102,8 @@ def finish(found, output, progress, rounds=3, database=None):
     built = {name: (network.tasks[name].source, network.tasks[name].schedule(config, device)) for name, config, _ in best}
     lower.build(module, built.values(), device).export_library(str(output / "model.so"))
     shutil.rmtree(output / "database", ignore_errors=True)
-    for folder in filter(None, (output / "database", database)):
-        _write_database(Path(folder), [(*built[name], seconds) for name, _, seconds in best], device)
+    for folder in filter(None, (output / "database", into)):
+        database.add(folder, [(*built[name], seconds) for name, _, seconds in best], target_of(device))
     usage = USAGE.format(kind=device.kind, tolerance=TOLERANCE)
     (output / "run_model.py").write_text(usage, encoding="utf-8")
     with tempfile.TemporaryDirectory() as scratch:
@@ -165,15 +166,6 @@ def _check_same(network, module, device):
     before = {Path(task.path).name for task in network.tasks.values()}
     if not before <= now:
         raise ValueError(f"model {network.description['model']}: it has changed since its tasks were tuned")
-
-
-def _write_database(folder, schedules, device):
-    from tvm.s_tir import meta_schedule as ms
-
-    folder.mkdir(parents=True, exist_ok=True)
-    database = ms.database.JSONDatabase(work_dir=str(folder))
-    for source, schedule, seconds in schedules:
-        lower.commit(database, source, schedule, seconds, target_of(device))
 
 
 def _timed(text, batch, module, network, defaults, device, output, scratch, rounds, progress):

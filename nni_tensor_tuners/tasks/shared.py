@@ -1,6 +1,7 @@
 """Where the processes of one user keep what they share."""
 
 import contextlib
+import hashlib
 import os
 import stat
 import tempfile
@@ -26,6 +27,24 @@ def shared_folder():
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OSError(f"{folder}: others may write to it (mode {stat.S_IMODE(status.st_mode):o}); chmod 700 it, or remove it")
     return folder
+
+
+def known_file(operator, path, sha256):
+    """The absolute path and the SHA-256 of a file that a task of an operator is in.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, or its SHA-256 is another one than is given; "" is any.
+    """
+    path = Path(path).expanduser()
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"{operator}: cannot read {path} ({error.strerror})") from None
+    if sha256 not in ("", found):
+        raise ValueError(f"{operator}: {path} has changed: its sha256 is {found}, not {sha256}")
+    return str(path.resolve()), found
 
 
 def write_whole(path, text):

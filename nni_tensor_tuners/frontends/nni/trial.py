@@ -158,12 +158,11 @@ def _measure_once(nni, task, device, limits):
         "task": kernel.id,
         "config": config,
         **measure(kernel, own_config, device, limits, best and best["latency_ms"], cold=task.cold),
-        **({"cold": True} if task.cold else {}),
         "workload": kernel.to_dict(),
         "device": device.label(),
         "time": time.time(),
     }
-    record.update(of_network(task, device, [*recorded, record]))
+    record.update(of_network(task, device, recorded, record))
     records.append(path, record)
     return record
 

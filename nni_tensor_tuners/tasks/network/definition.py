@@ -1,7 +1,6 @@
 """A network as something to tune: a nested choice of its tasks."""
 
 import functools
-import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from ..program import Program
 from ..program.sketches import SKETCH
+from ..shared import known_file
 from ..task import Tunable, shape_field
 
 # What the nested choice of tasks is called in a search space.
@@ -40,15 +40,9 @@ class Network(Tunable):
     optimize_mode = "minimize"  # latencies of different tasks can be weighed against each other, TFLOPS cannot
 
     def __post_init__(self):
-        path = Path(self.path).expanduser()
-        try:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ValueError(f"network: cannot read {path} ({error.strerror})") from None
-        if self.sha256 not in ("", found):
-            raise ValueError(f"network: {path} has changed: its sha256 is {found}, not {self.sha256}")
-        object.__setattr__(self, "path", str(path.resolve()))
-        object.__setattr__(self, "sha256", found)
+        path, sha256 = known_file(self.operator, self.path, self.sha256)
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "sha256", sha256)
 
     def digest(self):
         return self.sha256  # wherever the file lies
@@ -65,12 +59,12 @@ class Network(Tunable):
         folder = Path(self.path).parent
         return {each["name"]: Program(str(folder / each["file"]), each["sha256"]) for each in self.description["tasks"]}
 
-    @property
+    @functools.cached_property
     def counts(self):
         """Name -> how often a run of the network runs the task."""
         return {each["name"]: each["count"] for each in self.description["tasks"]}
 
-    @property
+    @functools.cached_property
     def flop(self):
         """Name -> floating-point operations of a run of the task."""
         return {each["name"]: each["flop"] for each in self.description["tasks"]}
@@ -138,7 +132,6 @@ class Network(Tunable):
         mean = sum(latencies.values()) / known if known else 0.0
         return sum(count * latencies.get(name, mean * self.flop[name]) for name, count in self.counts.items())
 
-
     def by_task(self, records):
         """Task's name -> its records, whatever they were part of."""
         found = {}
@@ -191,7 +184,7 @@ def _without_task(config):
 
 
 def _only_for(names, text, tasks):
-    """A constraint that says nothing about other tasks. Bounds of innermost factors are the same wherever they matter."""
-    if len(names) == tasks or "[-1] <=" in text:
+    """A constraint that says nothing about other tasks than these."""
+    if len(names) == tasks:
         return text
     return f"{TASK}._name not in {json.dumps(names)} or ({text})"

@@ -1,8 +1,10 @@
 """From a model to its tasks, and from their schedules to a compiled model. TVM is imported inside functions only."""
 
+from ..program import database
 from ..program.definition import outermost_parallel
 from ..target import target_of
 from .pack import packed
+from .rewrite import rewritten
 
 # Channels last: then what vectors run along is contiguous, in images as in weights.
 LAYOUTS = {
@@ -15,7 +17,8 @@ LAYOUTS = {
 def lowered(module, device):
     """A model's IRModule with its operators as PrimFuncs, fused; constants folded, images laid out channels last.
 
-    For a CPU `Device` weights are packed (`pack`). exp, tanh and erf become TVM's polynomials, which vectorise, and are exact to 1e-6 or so.
+    For a CPU `Device` weights are packed (`pack`). exp, tanh and erf become TVM's polynomials, which vectorise, and are exact to
+    1e-6 or so.
 
     Raises
     ------
@@ -79,10 +82,10 @@ def build(module, schedules, device):
     from tvm.s_tir import dlight
     from tvm.s_tir import meta_schedule as ms
 
-    target, database = target_of(device), ms.database.MemoryDatabase()
+    target, known = target_of(device), ms.database.MemoryDatabase()
     for source, schedule in schedules:
-        commit(database, source, schedule, 1.0, target)
-    with target, database, tvm.transform.PassContext(opt_level=3):
+        database.commit(known, source, schedule, 1.0, target)
+    with target, known, tvm.transform.PassContext(opt_level=3):
         module = relax.transform.MetaScheduleApplyDatabase()(module)
         if device.kind == "cuda":
             gpu = dlight.gpu
@@ -107,15 +110,6 @@ def build(module, schedules, device):
         return relax.build(module, target=target, relax_pipeline=tvm.transform.Sequential(ends))
 
 
-def commit(database, source, schedule, seconds, target):
-    """Add a schedule of an IRModule, with its latency, to a MetaSchedule database."""
-    from tvm.s_tir import meta_schedule as ms
-
-    about = ms.arg_info.ArgInfo.from_entry_func(source)
-    workload = database.commit_workload(source)
-    database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [seconds], target, about))
-
-
 def _rest_parallel(module):
     """A module whose PrimFuncs without a schedule have parallel outermost loops."""
     import tvm
@@ -132,29 +126,19 @@ def _rest_parallel(module):
 
 def _bounds_as_operators(module):
     """Rewrite bounds (clip, and what ONNX's Clip becomes) as maximum and minimum: those keep an image's layout."""
-    import tvm
     from tvm import relax
 
-    @relax.expr_functor.mutator
-    class Bounds(relax.PyExprMutator):
-        def visit_call_(self, call):
-            call = self.visit_expr_post_order(call)
-            name = getattr(call.op, "name", "")
-            if name == "relax.clip":
-                low, high = (_scalar(each, call.args[0]) for each in call.args[1:3])
-                return relax.op.minimum(self.builder_.emit(relax.op.maximum(call.args[0], low)), high)
-            if name == "relax.call_tir":
-                called, given = call.args[0].name_hint.rstrip("0123456789"), call.args[1].fields
-                if called in ("maximum", "minimum") and len(given) == 2 and hasattr(given[1], "value"):
-                    if not given[1].ty.shape:
-                        return getattr(relax.op, called)(*given)
-            return call
+    def rewrite(call, name, builder):
+        if name == "relax.clip":
+            low, high = (_scalar(each, call.args[0]) for each in call.args[1:3])
+            return relax.op.minimum(builder.emit(relax.op.maximum(call.args[0], low)), high)
+        if name == "relax.call_tir":
+            called, given = call.args[0].name_hint.rstrip("0123456789"), call.args[1].fields
+            if called in ("maximum", "minimum") and len(given) == 2 and hasattr(given[1], "value") and not given[1].ty.shape:
+                return getattr(relax.op, called)(*given)
+        return call
 
-    mutator = Bounds(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(variable, mutator.visit_expr(function))
-    return tvm.relax.transform.Normalize()(mutator.builder_.finalize())
+    return rewritten(module, rewrite)
 
 
 def _scalar(value, like):

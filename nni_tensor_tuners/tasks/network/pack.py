@@ -5,6 +5,9 @@ which is what memory is fast at; otherwise rows that are pages apart share lines
 """
 
 
+from .rewrite import rewritten
+
+
 def block_of(outputs, lanes):
     """How many outputs lie side by side: two vectors of ``lanes``, or one; None where neither divides them."""
     return next((block for block in (2 * lanes, lanes) if block and outputs % block == 0), None)
@@ -12,37 +15,27 @@ def block_of(outputs, lanes):
 
 def packed(module, lanes):
     """A model whose convolutions, channels last and without groups, and products with constant weights read them packed."""
-    import tvm
-    from tvm import relax
 
-    @relax.expr_functor.mutator
-    class Pack(relax.PyExprMutator):
-        def visit_call_(self, call):
-            call = self.visit_expr_post_order(call)
-            name = getattr(call.op, "name", "")
-            if name in _CONVOLUTIONS or name == "relax.matmul":
-                data, weight = call.args
-                if hasattr(weight, "value") and str(weight.ty.dtype) == "float32" == str(data.ty.dtype):
-                    block = block_of(int(weight.ty.shape[-1]), lanes)
-                    if block and name == "relax.matmul" and len(weight.ty.shape) == 2:
-                        return self.builder_.call_te(_product, data, _pack(weight, block), primfunc_name_hint="matmul")
-                    if block and name in _CONVOLUTIONS and _CONVOLUTIONS[name] == str(call.attrs.kernel_layout):
-                        if int(call.attrs.groups) == 1:
-                            return self._convolution(call, data, _pack(weight, block), name.rpartition(".")[2])
+    def rewrite(call, name, builder):
+        if name not in _CONVOLUTIONS and name != "relax.matmul":
             return call
+        data, weight = call.args
+        if not hasattr(weight, "value") or not str(weight.ty.dtype) == str(data.ty.dtype) == "float32":
+            return call
+        block = block_of(int(weight.ty.shape[-1]), lanes)
+        if block is None:
+            return call
+        if name == "relax.matmul":
+            if len(weight.ty.shape) != 2:
+                return call
+            return builder.call_te(_product, data, _pack(weight, block), primfunc_name_hint="matmul")
+        attributes, hint = call.attrs, name.rpartition(".")[2]
+        if str(attributes.kernel_layout) != _CONVOLUTIONS[name] or int(attributes.groups) != 1:
+            return call
+        numbers = ([int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation))
+        return builder.call_te(_convolution, data, _pack(weight, block), *numbers, hint, primfunc_name_hint=hint)
 
-        def _convolution(self, call, data, weight, name):
-            strides, padding, dilation = (
-                [int(each) for each in values]
-                for values in (call.attrs.strides, call.attrs.padding, call.attrs.dilation)
-            )
-            return self.builder_.call_te(_convolution, data, weight, strides, padding, dilation, name, primfunc_name_hint=name)
-
-    mutator = Pack(module)
-    for variable, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(variable, mutator.visit_expr(function))
-    return tvm.relax.transform.Normalize()(mutator.builder_.finalize())
+    return rewritten(module, rewrite)
 
 
 _CONVOLUTIONS = {"relax.nn.conv1d": "WIO", "relax.nn.conv2d": "HWIO", "relax.nn.conv3d": "DHWIO"}

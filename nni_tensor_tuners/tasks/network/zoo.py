@@ -120,34 +120,30 @@ def _residual(net, x, channels, stride):
     return net.emit(net.op.nn.relu(net.emit(net.op.add(y, shortcut))))
 
 
-@_network("resnet18")
-def resnet18(batch=1):
-    """ResNet-18: images of 224 x 224, 1,000 classes (AutoTVM, figure 11)."""
-    net = _Builder("resnet18", (batch, 3, 224, 224))
+def _resnet18(name, shape, max_pool, classes):
+    """ResNet-18 over images of any number of dimensions."""
+    net, dims = _Builder(name, shape), len(shape) - 2
 
     def layers(x):
         x = net.conv(x, 64, 7, 2, 3, activation="relu")
-        x = net.emit(net.op.nn.max_pool2d(x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]))
+        x = net.emit(getattr(net.op.nn, max_pool)(x, pool_size=[3] * dims, strides=[2] * dims, padding=[1] * (2 * dims)))
         for channels, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
             x = _residual(net, _residual(net, x, channels, stride), channels, 1)
-        return net.dense(net.averaged(x), 1000)
+        return net.dense(net.averaged(x), classes)
 
     return net.module(layers)
+
+
+@_network("resnet18")
+def resnet18(batch=1):
+    """ResNet-18: images of 224 x 224, 1,000 classes (AutoTVM, figure 11)."""
+    return _resnet18("resnet18", (batch, 3, 224, 224), "max_pool2d", 1000)
 
 
 @_network("resnet3d18")
 def resnet3d18(batch=1):
     """3D-ResNet-18: videos of 16 frames of 112 x 112, 400 classes (Bansor, table II)."""
-    net = _Builder("resnet3d18", (batch, 3, 16, 112, 112))
-
-    def layers(x):
-        x = net.conv(x, 64, 7, 2, 3, activation="relu")
-        x = net.emit(net.op.nn.max_pool3d(x, pool_size=[3] * 3, strides=[2] * 3, padding=[1] * 6))
-        for channels, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            x = _residual(net, _residual(net, x, channels, stride), channels, 1)
-        return net.dense(net.averaged(x), 400)
-
-    return net.module(layers)
+    return _resnet18("resnet3d18", (batch, 3, 16, 112, 112), "max_pool3d", 400)
 
 
 @_network("mobilenet-v2")

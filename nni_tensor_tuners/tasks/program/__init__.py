@@ -1,5 +1,6 @@
 """Any tensor program."""
 
+from . import database
 from .definition import Program, ProgramTask
 from .load import parse
 from .workloads import PROGRAMS
@@ -7,4 +8,4 @@ from .workloads import PROGRAMS
 OPERATORS = {"program": Program}
 WORKLOADS = {}
 
-__all__ = ["OPERATORS", "PROGRAMS", "WORKLOADS", "Program", "ProgramTask", "parse"]
+__all__ = ["OPERATORS", "PROGRAMS", "WORKLOADS", "Program", "ProgramTask", "database", "parse"]

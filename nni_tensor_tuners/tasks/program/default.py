@@ -10,6 +10,7 @@ import re
 from math import prod
 
 from ..extents import divisors
+from .sketches import AT, INLINED, SKETCH, TILED
 
 # Independent accumulators: at least so many hide the latency of multiply-adds; more than half of the registers and they spill.
 ACCUMULATORS = 8
@@ -17,7 +18,7 @@ ACCUMULATORS = 8
 FAR_APART = 2048
 # Bytes of the weights, the operand along the last axis, that all tiles of a chunk share: half a level-2 cache.
 SHARED_BYTES = 1 << 19
-INLINED, ROOT = -2, -1
+ROOT = -1
 
 
 def default(sketches, device):
@@ -40,13 +41,13 @@ def default(sketches, device):
         kind, value = parameter["spec"]["_type"], parameter["spec"]["_value"]
         if kind == "factor":
             config[name] = tiles.get(name, [value[0], *[1] * (value[1] - 1)])
-        elif name.endswith("_at"):
+        elif name.endswith(AT):
             config[name] = INLINED if INLINED in value and tiling else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
-            inner = prod(factor[-1] * (factor[-2] if len(factor) == 4 else 1) for factor in tiles.values())
+            inner = prod(factor[-1] * (factor[-2] if len(factor) == TILED else 1) for factor in tiles.values())
             statements = inner // next(iter(tiles.values()))[-1] if tiles else min(64, max(value))
             config[name] = next((number for number in value if number >= statements), max(value))
-    return {"sketch": config}
+    return {SKETCH: config}
 
 
 def _factors(sketch):
@@ -54,12 +55,12 @@ def _factors(sketch):
 
 
 def _is_tiled(factor):
-    return factor[1][1] == 4
+    return factor[1][1] == TILED
 
 
 def _tiles(sketch, device):
     """Factors of the tiled axes and of the sums."""
-    spatial = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == 4]
+    spatial = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
     sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == 2]
     tiles = {}
     *others, (last, extent) = spatial

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from ..shared import shared_folder, write_whole
+from ..shared import known_file, shared_folder, write_whole
 from ..target import target_of
 from ..task import Task, shape_field
 from . import sketches
@@ -173,14 +173,9 @@ class Program(ProgramTask):
         path = Path(self.path).expanduser()
         if path.suffix != ".json":
             path = save(load(self.path), shared_folder())
-        try:
-            found = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise ValueError(f"program: cannot read {path} ({error.strerror})") from None
-        if self.sha256 not in ("", found):
-            raise ValueError(f"program: {path} has changed: its sha256 is {found}, not {self.sha256}")
-        object.__setattr__(self, "path", str(path.resolve()))
-        object.__setattr__(self, "sha256", found)
+        path, sha256 = known_file(self.operator, path, self.sha256)
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "sha256", sha256)
 
     def copied_to(self, path):
         """The same program in a file of its own."""

@@ -266,10 +266,7 @@ class _Names:
 
     def of(self, variable, before):
         """The name of the block or loop that a variable stands for, before instruction number ``before``."""
-        if self._last[0] != before:
-            instructions, decisions = self._trace
-            self._last = before, _replayed(self._module, instructions[:before], decisions)
-        schedule = self._last[1]
+        schedule = self._schedule(before)
         found = schedule.get(self.variable(schedule, variable))
         return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
 
@@ -282,8 +279,7 @@ class _Names:
         kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
         if kind != "GetLoops":
             return None
-        self.of(loop, before)
-        schedule, found = self._last[1], set()
+        schedule, found = self._schedule(before), set()
         block = schedule.get(self.variable(schedule, inputs[0]))
         if len(block.iter_vars) != len(loops):
             return None
@@ -293,6 +289,12 @@ class _Names:
                 if isinstance(start, tirx.FloorDiv) and start.a.same_as(axis) and hasattr(start.b, "value"):
                     found.add(int(start.b.value))
         return found.pop() if len(found) == 1 else None
+
+    def _schedule(self, before):
+        if self._last[0] != before:
+            instructions, decisions = self._trace
+            self._last = before, _replayed(self._module, instructions[:before], decisions)
+        return self._last[1]
 
     def variable(self, schedule, variable):
         """What a schedule that these instructions, or the first of them, have been applied to has for a variable."""

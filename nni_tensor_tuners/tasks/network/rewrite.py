@@ -1,0 +1,26 @@
+"""Rewriting the calls of a model. TVM is imported inside functions only."""
+
+
+def rewritten(module, rewrite):
+    """A model whose calls are replaced.
+
+    Parameters
+    ----------
+    module
+        An IRModule.
+    rewrite
+        Function of a call, the name of its operator ("" of none), and the block builder; returns what stands for the call.
+    """
+    from tvm import relax
+
+    @relax.expr_functor.mutator
+    class Rewrite(relax.PyExprMutator):
+        def visit_call_(self, call):
+            call = self.visit_expr_post_order(call)
+            return rewrite(call, getattr(call.op, "name", ""), self.builder_)
+
+    mutator = Rewrite(module)
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+    return relax.transform.Normalize()(mutator.builder_.finalize())
