@@ -25,7 +25,6 @@ def lowered(module, device):
     ValueError
         In one line, if TVM has no program for an operator.
     """
-    import tvm
     from tvm import relax
 
     transform = relax.transform

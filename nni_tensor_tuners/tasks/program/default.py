@@ -6,7 +6,6 @@ by tile. Other sketches are taken as they are. TVM's postprocessors vectorise an
 parallel.
 """
 
-import re
 from math import prod
 
 from ..extents import divisors
