@@ -28,10 +28,12 @@ from nni_tensor_tuners.cli.progress import Progress
 from nni_tensor_tuners.frontends.local import LocalStudy
 from nni_tensor_tuners.networks import runner
 from nni_tensor_tuners.networks.finish import winners
-from nni_tensor_tuners.networks.prepare import first_records, lowered, prepare
+from nni_tensor_tuners.networks.earlier import first_records
+from nni_tensor_tuners.networks.prepare import lowered, prepare
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks.device import find_device, usable_cores
 from nni_tensor_tuners.tasks.network import lower, models
+from nni_tensor_tuners.tasks.network.models import model_name
 from nni_tensor_tuners.tasks.target import target_of
 
 NETWORKS = ["resnet18", "mobilenet-v2", "bert-4", "alexnet"]
@@ -154,7 +156,7 @@ def compare(args):
             built[variant] = build(module_for(name, peer), schedules_of(folder), folder / "model.so")
         seconds["onnxruntime"] = None
         built["onnxruntime"] = to_onnx(name, None, args.output / f"{name}.onnx")
-        timed, differences = timed_in_turns(name, built, args)
+        timed, differences = timed_in_turns(name, built, args.rounds, args.output)
         print(f"\n{name:<26}{'ms':>10}{'seconds':>10}{'difference':>12}")
         for variant, milliseconds in timed.items():
             spent = f"{seconds[variant]:.0f}" if seconds[variant] else ""
@@ -166,16 +168,16 @@ def compare(args):
         print(f"{variant:<26}{geometric_mean(each):8.2f}{min(each):8.2f}")
 
 
-def timed_in_turns(name, built, args):
+def timed_in_turns(name, built, rounds, folder):
     """Latency in ms of each variant, and how much its answer differs from the last one's, relative to the largest number."""
     model = models.read(name)
-    shape = [int(extent) for extent in model["main"].params[0].ty.shape]
-    inputs = args.output / f"{name}-inputs.npz"
-    np.savez(inputs, **{"0": np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")})
+    rng, shapes = np.random.default_rng(0), [[int(extent) for extent in each.ty.shape] for each in model["main"].params]
+    inputs = folder / f"{model_name(name)}-inputs.npz"
+    np.savez(inputs, **{str(place): rng.uniform(-1, 1, shape).astype("float32") for place, shape in enumerate(shapes)})
     times, answers = {variant: [] for variant in built}, {}
-    for turn in range(args.rounds):
+    for turn in range(rounds):
         for variant, path in (list(built.items()) if turn % 2 else list(built.items())[::-1]):
-            output = args.output / "outputs.npz"
+            output = folder / "outputs.npz"
             times[variant].append(runner.run(path, inputs, output))
             with np.load(output) as file:
                 answers[variant] = file["arr_0"]

@@ -53,7 +53,7 @@ class Graph:
         given = [self.name(each) for each in call.args if hasattr(each, "name") or hasattr(each, "value")]
         if op in SAME:
             return self.node(SAME[op], given, output)
-        if op in ("nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"):
+        if op in ("nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.conv2d_transpose"):
             return self.node(
                 "ConvTranspose" if op.endswith("transpose") else "Conv",
                 given,
@@ -107,9 +107,10 @@ def to_onnx(text, batch, path):
             graph.call(value, output)
             graph.names[variable.name] = output
     out = graph.names[function.body.body.name]
+    inputs = [(each.name, each.ty) for each in function.params]
     tensors = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, numbers(ty.shape))]
-        for name, ty in ((function.params[0].name, function.params[0].ty), (out, function.ret_ty))
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, numbers(ty.shape)) for name, ty in each]
+        for each in (inputs, [(out, function.ret_ty)])
     ]
     model = helper.make_graph(graph.nodes, text, *tensors, graph.weights)
     made = helper.make_model(model, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)

@@ -1,6 +1,6 @@
 """Which task is next: Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
 
-usage: task_choice.py [--record NETWORK ... --configurations 48] [--recording benchmarks/recordings/tasks_zen4.json]
+usage: task_choice.py [--record NETWORK ... --configurations 32] [--recording benchmarks/recordings/tasks_zen4.json]
                       [--round-size 4] [--seeds 20] [--trials-per-task 12]
 
 --record measures so many random configurations of every task of the networks, and goes on where it was interrupted. Without it,
@@ -31,6 +31,7 @@ def record(networks, configurations, path):
     from nni_tensor_tuners.tasks.shared import shared_folder
 
     device = find_device("cpu")
+    path.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(path.read_text()) if path.is_file() else {}
     for network in networks:
         tasks = found.setdefault(network, {})
@@ -121,7 +122,7 @@ def compare(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", nargs="+", metavar="NETWORK")
-    parser.add_argument("--configurations", type=int, default=48)
+    parser.add_argument("--configurations", type=int, default=32)
     parser.add_argument("--recording", type=Path, default=Path(__file__).parent / "recordings" / "tasks_zen4.json")
     parser.add_argument("--round-size", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=20)

@@ -50,3 +50,18 @@ def sorted_rows():
     """An operator that is no loop nest to schedule, after one that is."""
     weight = relax.const(np.ones((32, 32), "float32"))
     return _module((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))
+
+
+def transposed(image=(5, 6), kernel=(4, 4), outer=32, strides=2, padding=1, output_padding=0, dilation=1, groups=1):
+    """A transposed convolution and what follows it."""
+    rng, op, dims, inner = np.random.default_rng(0), relax.op, len(image), 8
+    weight = relax.const(rng.uniform(-0.2, 0.2, (inner, outer // groups, *kernel)).astype("float32"))
+    shift = relax.const(rng.uniform(-0.2, 0.2, (1, outer, *[1] * dims)).astype("float32"))
+    numbers = dict(strides=[strides] * dims, padding=[padding] * 2 * dims, output_padding=[output_padding] * dims)
+    convolve = getattr(op.nn, f"conv{dims}d_transpose")
+
+    def layers(emit, x):
+        x = emit(convolve(x, weight, **numbers, dilation=[dilation] * dims, groups=groups))
+        return emit(op.nn.relu(emit(op.add(x, shift))))
+
+    return _module((2, inner, *image), layers)

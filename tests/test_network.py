@@ -20,8 +20,10 @@ from tvm import relax
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.frontends.local import KNOWN
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
-from nni_tensor_tuners.networks.prepare import first_records, prepare, split
+from nni_tensor_tuners.networks.earlier import first_records
+from nni_tensor_tuners.networks.prepare import prepare, split
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device, limits_of
@@ -90,6 +92,41 @@ def test_a_lowered_network_computes_what_the_model_does():
     expected = answer(untuned(SMALL))
     built = lower.build(lower.lowered(models.read(SMALL), CPU), [], CPU)
     np.testing.assert_allclose(answer(built), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "kernel=(3,3),output_padding=1",
+        "kernel=(2,3),strides=3,padding=0",  # a rest that no tap has
+        "kernel=(5,5),strides=1,padding=2,outer=3",
+        "image=(7,),kernel=(6,),strides=4",
+        "image=(3,4,5),kernel=(3,2,4)",
+        "groups=2",
+        "dilation=2",
+    ],
+)
+def test_transposed_convolutions_multiply_by_no_zeros(arguments):
+    text = f"{MODELS}:transposed({arguments})"
+    model = models.read(text)
+    data = np.random.default_rng(0).uniform(-1, 1, [int(each) for each in model["main"].params[0].ty.shape]).astype("float32")
+    module = lower.lowered(model, CPU)
+    np.testing.assert_allclose(answer(lower.build(module, [], CPU), data), answer(untuned(text), data), rtol=1e-4, atol=1e-5)
+    if "groups" in arguments or "dilation" in arguments:
+        return
+    # One task, which writes what follows, too; it multiplies so often as taps meet inputs, borders and rounded kernels aside.
+    (flop,) = [
+        tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": each}))
+        for name, each, _ in lower.tasks(module, CPU)
+        if "conv" in name
+    ]
+    attributes = next(b.value for block in model["main"].body.blocks for b in block.bindings if hasattr(b.value, "attrs"))
+    strides = [int(each) for each in attributes.attrs.strides]
+    kernel = [int(each) for each in attributes.args[1].ty.shape]
+    output = [int(each) for each in attributes.ty.shape]
+    taps = np.prod([-(-extent // stride) for extent, stride in zip(kernel[2:], strides)])
+    assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2)
 
 
 def test_what_cannot_be_scheduled_is_left_as_it_is(tmp_path):
@@ -177,6 +214,32 @@ def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsy
         np.testing.assert_allclose(example["output000"], by_numpy(example["input000"]), rtol=1e-3, atol=1e-5)
     summary = json.loads((folder / "model.json").read_text())
     assert summary["latency_ms"]["tuned"] < summary["latency_ms"]["untuned"]
+
+
+def test_what_an_earlier_experiment_measured_is_known_and_not_measured_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))  # nnictl knows no experiment there
+    monkeypatch.chdir(tmp_path)
+
+    def tuned(model, folder, *options):
+        assert main(["tune", model, "--trials", "4", "--local", "--output", folder, *options]) == 0
+        configs = [json.dumps(record["config"]) for record in records.read(tmp_path / folder / records.RECORDS)]
+        return configs, capsys.readouterr().out
+
+    first, printed = tuned(SMALL, "runs/small/one")
+    assert len(first) == 4 and "known from earlier" not in printed
+    again, printed = tuned(f"{SMALL}(seed=1)", "runs/other/two")  # other weights: the tasks are the same
+    assert "4 measurements of its tasks are known from earlier experiments" in printed
+    assert not set(again) & set(first) and len(set(again)) == 4
+    summary = json.loads((tmp_path / "runs/other/two/model.json").read_text())
+    found = [*records.read(tmp_path / "runs/small/one" / records.RECORDS), *records.read(tmp_path / "runs/other/two" / records.RECORDS)]
+    made = Network(next(record["network"]["path"] for record in found))
+    for name, latency in made.latencies(found).items():  # timed again, so not to the digit
+        assert summary["tasks"][name]["latency_ms"] <= 2 * latency
+    # Going on, it knows what it knew when it began; and asked to, nothing.
+    assert tuned(SMALL, "runs/small/one", "--trials", "5")[0][:4] == first
+    _, printed = tuned(f"{SMALL}(seed=1)", "three", "--fresh")
+    assert "known from earlier" not in printed
+    assert len(records.read(tmp_path / "three" / KNOWN)) == len(first_records(made, CPU))
 
 
 RNG = np.random.default_rng(0)

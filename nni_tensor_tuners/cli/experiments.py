@@ -42,8 +42,10 @@ def add_commands(command):
         metavar="EXPERIMENT",
         nargs="+",
         default=[],
-        help="for a model: earlier experiments, by id or folder; what they measured of the same tasks is known from the start",
+        help="for a model: further experiments, by id or folder, beside those under runs/ and those that nnictl knows; what they "
+        "measured of the same tasks is known from the start",
     )
+    sub.add_argument("--fresh", action="store_true", help="for a model: nothing is known of earlier experiments")
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
     sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
     sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
@@ -116,7 +118,7 @@ def _tune(args):
         raise ValueError("tune: give an experiment file, or --resume with the id of a stopped experiment")
     if is_model(args.experiment):
         return _tune_model(args)
-    for option in ("selection", "batch", "warm_start"):
+    for option in ("selection", "batch", "warm_start", "fresh"):
         if getattr(args, option):
             raise ValueError(f"--{option.replace('_', '-')}: it is for models, and {args.experiment} is none")
     task, name, search = None, (args.experiment or "").lower(), args.search or "OpEvo"
@@ -148,8 +150,9 @@ def _tune(args):
 
 def _tune_model(args):
     from ..frontends import local
-    from ..frontends.nni.folders import find_folder
-    from ..networks.prepare import first_records, prepare
+    from ..frontends.nni.folders import all_records, find_folder
+    from ..networks.earlier import first_records, forget, known_records, remember
+    from ..networks.prepare import prepare
     from ..study import records
 
     device, progress = find_device(), Progress()
@@ -158,18 +161,22 @@ def _tune_model(args):
     class_args = {"inner": args.search or "WalkGP", "selection": args.selection or "ucb"}
     if class_args["inner"] == "TaskScheduler":
         raise ValueError("--search: name a search for the inside of tasks; TaskScheduler chooses among them anyhow")
-    sources = [find_folder(source) / records.RECORDS for source in args.warm_start]
+    output = Path(args.output or folder / f"{class_args['inner'].lower()}-{class_args['selection']}")
+    if args.fresh:
+        forget(network)
+    else:
+        named = [find_folder(source) / records.RECORDS for source in args.warm_start]
+        others = {*Path("runs").glob(f"*/*/{records.RECORDS}"), *all_records()} - {output / records.RECORDS}
+        known = remember(network, device, [*named, *sorted(others)])
+        if known > (defaults := len(first_records(network, device))):
+            progress.say(f"{known - defaults} measurements of its tasks are known from earlier experiments (--fresh: without them)")
     trials = args.trials or 512
     if args.local:
-        known = [*first_records(network, device), *(record for source in sources for record in records.read(source))]
         class_args.update(network.scheduling())
-        output = args.output or folder / f"{class_args['inner'].lower()}-{class_args['selection']}"
-        return local.tune(network, device, "TaskScheduler", class_args, trials, output, progress, known)
+        return local.tune(network, device, "TaskScheduler", class_args, trials, output, progress, known_records(network, device))
     from ..frontends.nni.experiment import write_folder
     from ..frontends.nni.tune import tune
 
-    if sources:
-        class_args["warm_start"] = [str(source) for source in sources]
     write_folder(folder, folder.name, "", network, [device], searches=["TaskScheduler"], class_args=class_args)
     return tune(folder / "taskscheduler.yml", progress, args.output, trials, args.concurrency, args.port)
 

@@ -9,7 +9,11 @@ from ..measure import measure
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Objective, Study, records
+from ..tasks.shared import write_whole
 from .network import finish, of_network, tell
+
+# In the folder of a study: the records that it began with.
+KNOWN = "known.jsonl"
 
 
 class LocalStudy:
@@ -118,7 +122,7 @@ def tune(task, device, search, class_args, trials, output, progress, known=()):
     output
         A folder for records, report and kernel; the same call goes on from what is in it.
     known
-        Records that the search is told before its first trial.
+        Records that the search is told before its first trial. They are kept in the folder: a call that goes on knows the same.
     progress
         With ``show(text)`` for the state of things and ``say(text)`` for what stays, as `cli.progress.Progress`.
 
@@ -131,7 +135,10 @@ def tune(task, device, search, class_args, trials, output, progress, known=()):
     """
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    path = output / records.RECORDS
+    path, kept = output / records.RECORDS, output / KNOWN
+    if not path.is_file():
+        write_whole(kept, "".join(json.dumps(record) + "\n" for record in known))
+    known = records.read(kept)
     study = LocalStudy(task, device, search, 0, class_args, path, {"search": search}, known=known)
     start, best = time.monotonic(), None
     for done, record in enumerate(study.run(trials), 1):

@@ -24,10 +24,10 @@ def of_network(task, device, earlier, record):
     """
     if not isinstance(task, Network):
         return {}
-    from ..networks.prepare import first_records
+    from ..networks.earlier import known_records
 
     said = {"cold": task.cold, "network": task.to_dict()}
-    latencies = task.latencies([*first_records(task, device), *earlier, {**record, **said}])
+    latencies = task.latencies([*known_records(task, device), *earlier, {**record, **said}])
     return {**said, "estimate_ms": task.estimate(latencies)}
 
 

@@ -1,6 +1,7 @@
 """The end of a network's tuning: the best schedules timed again, the model compiled with them, and what it takes."""
 
 import json
+import math
 import shutil
 import tempfile
 from pathlib import Path
@@ -16,7 +17,8 @@ from ..tasks.network.definition import own_config
 from ..tasks.program import database
 from ..tasks.target import target_of
 from . import runner
-from .prepare import first_records, lowered
+from .earlier import first_records, known_records
+from .prepare import lowered
 
 # Schedules that are timed again: at most so many of a task, within so much of its best.
 RIVALS, NEAR = 3, 1.05
@@ -94,7 +96,7 @@ def finish(found, output, progress, rounds=3, into=None):
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     defaults = first_records(network, device)
-    best = winners(network, [*defaults, *found], device, rounds, progress)
+    best = winners(network, [*known_records(network, device), *found], device, rounds, progress)
     text, batch = network.description["model"], network.description["batch"]
     progress.say(f"compiling {text} with the best schedules")
     module = lowered(text, batch, device)
@@ -137,7 +139,12 @@ def winners(network, found, device, rounds=2, progress=None):
     timed = [r for r in found if records.succeeded(r) and not r.get("early_stopped")]
     of_task, best = network.by_task(timed), []
     for number, name in enumerate(sorted(of_task), 1):
-        ranked = sorted(((record["latency_ms"], own_config(record)) for record in of_task[name]), key=lambda each: each[0])
+        lowest = {}  # by configuration: one may be known from several experiments
+        for record in of_task[name]:
+            config = own_config(record)
+            key = json.dumps(config, sort_keys=True)
+            lowest[key] = min(lowest.get(key, (math.inf,)), (record["latency_ms"], config), key=lambda each: each[0])
+        ranked = sorted(lowest.values(), key=lambda each: each[0])
         rivals = [config for latency, config in ranked[:RIVALS] if latency <= NEAR * ranked[0][0]]
         if len(rivals) == 1:
             best.append((name, rivals[0], ranked[0][0] / 1e3))

@@ -111,12 +111,6 @@ def lowered(text, batch, device):
         raise ValueError(f"model {text}: TVM cannot lower it: {last[-1][:300]}") from None
 
 
-def first_records(network, device):
-    """The records of the default schedules that `prepare` measured on a device."""
-    found = records.read(Path(network.path).parent / DEFAULTS)
-    return [record for record in found if record.get("device") == json.loads(json.dumps(device.label()))]
-
-
 def _known(folder, described):
     """The network that is in a folder, if it is the one described."""
     try:

@@ -10,7 +10,7 @@ import yaml
 from ...search.registry import SEARCHES
 from ...space.nested import is_nested
 from ...tasks.network import Network
-from ...tasks.network.definition import DEFAULTS
+from ...tasks.network.definition import DEFAULTS, EARLIER
 from ...tasks.program import Program
 
 TRIAL_MODULE = "nni_tensor_tuners.trial"
@@ -83,8 +83,9 @@ def write_folder(folder, name, arguments, task, devices, trials=None, extended=F
     if isinstance(task, Network):
         arguments = f"network --path {os.path.relpath(task.path, folder)}"
         asked = {**task.scheduling(), "task": task.to_dict()}
-        if (defaults := Path(task.path).parent / DEFAULTS).is_file():
-            asked["warm_start"] = [os.path.relpath(defaults, folder), *(class_args or {}).get("warm_start", [])]
+        known = [path for name in (DEFAULTS, EARLIER) if (path := Path(task.path).parent / name).is_file()]
+        if known:
+            asked["warm_start"] = [os.path.relpath(path, folder) for path in known]
     if isinstance(task, Program):
         task = task.copied_to(folder / "program.json")
         arguments, asked = "program --path program.json", {"task": task.to_dict()}

@@ -20,6 +20,12 @@ def known_experiments():
     raise OSError(f"nnictl's list of experiments is damaged: {path}")
 
 
+def all_records():
+    """The records files of all experiments that nnictl knows."""
+    found = (Path(known["logDir"]) / name / records.RECORDS for name, known in known_experiments().items())
+    return [path for path in found if path.is_file()]
+
+
 def find_folder(experiment=None):
     """The folder of an experiment, by its id or by a path; the latest one for None.
 

@@ -13,8 +13,8 @@ from ..task import Tunable, shape_field
 
 # What the nested choice of tasks is called in a search space.
 TASK = "task"
-# Records of the default schedules, beside the file that describes the network.
-DEFAULTS = "defaults.jsonl"
+# Records beside the file that describes the network: of the default schedules, and of other experiments.
+DEFAULTS, EARLIER = "defaults.jsonl", "earlier.jsonl"
 
 
 @dataclass(frozen=True)

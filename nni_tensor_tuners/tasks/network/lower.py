@@ -3,6 +3,7 @@
 from ..program import database
 from ..program.definition import outermost_parallel
 from ..target import target_of
+from . import transposed
 from .pack import packed
 from .rewrite import rewritten
 
@@ -11,6 +12,7 @@ LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
     "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+    **transposed.LAYOUTS,
 }
 
 
@@ -36,6 +38,7 @@ def lowered(module, device):
         transform.FoldConstant(),
         _bounds_as_operators,
         transform.ConvertLayout(LAYOUTS),
+        lambda module: transposed.without_zeros(module, device.vector_lanes),
         transform.FoldConstant(),
         *([lambda module: packed(module, device.vector_lanes)] if device.kind == "cpu" else []),
         transform.FastMathTransform(),
