@@ -144,7 +144,7 @@ def compare(args):
         for search in args.searches:
             folder = args.output / f"{name}-{search}-{args.seed}"
             network, found, seconds[search] = ours(name, search, args.seed, args.trials, folder)
-            module = lowered(name, None, find_device("cpu"))
+            module = lowered(name, None, find_device("cpu"), network.description["winograd"])
             built[search] = build(module, of_network(network, found), folder / "model.so")
         defaults = first_records(network, find_device("cpu"))
         seconds["default schedules"] = None

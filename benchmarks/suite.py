@@ -148,7 +148,7 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             text = f"{Path(__file__).resolve()}:{call}"
             network, found, _ = ours(text, "WalkGP", args.seed, args.trials, folder)
-            module = lowered(text, None, device)
+            module = lowered(text, None, device, network.description["winograd"])
             built = {
                 "tuned": build(module, of_network(network, found), folder / "model.so"),
                 "default": build(module, of_network(network, first_records(network, device)), folder / "default.so"),

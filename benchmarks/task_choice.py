@@ -7,6 +7,8 @@ usage: task_choice.py [--record NETWORK ... --configurations 32] [--recording be
 what was recorded is replayed: inside a task its configurations are drawn in random order, the same for every choice of tasks, so
 that nothing but the choice differs. Printed is the latency of each network as estimated by the best known kernels, relative to
 the lowest recorded, after shares of the trials; and the trials after which each choice has what the gradient has at the end.
+"foreseen" is no choice that one can have: it knows each task's recorded latencies, though not their order, and gives a round to
+the task whose next trial saves most in the mean.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from statistics import geometric_mean, mean
 from nni_tensor_tuners import SearchSpace, create_search
 
 SELECTIONS = ("ucb", "gradient", "round-robin")
+FORESEEN = "foreseen"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -58,8 +61,7 @@ def record(networks, configurations, path):
 
 def replay(tasks, selection, seed, trials, round_size):
     """The estimate after each trial, relative to the lowest recorded; None until all tasks have succeeded once."""
-    rng = random.Random(seed)
-    order = {name: rng.sample(task["latency_ms"], len(task["latency_ms"])) for name, task in tasks.items()}
+    order = _order(tasks, seed)
     branches = [
         {"_name": name, "i": {"_type": "randint", "_value": [0, len(task["latency_ms"])]}} for name, task in tasks.items()
     ]
@@ -74,7 +76,6 @@ def replay(tasks, selection, seed, trials, round_size):
         counts={name: task["count"] for name, task in tasks.items()},
         flop={name: task["flop"] for name, task in tasks.items()},
     )
-    lowest = sum(task["count"] * min(filter(None, task["latency_ms"])) for task in tasks.values())
     best, curve, drawn = {}, [], dict.fromkeys(tasks, 0)
     for _ in range(trials):
         (config,) = search.ask(1)
@@ -82,17 +83,50 @@ def replay(tasks, selection, seed, trials, round_size):
         latency = order[name][drawn[name]]  # whatever the search names: the order is the same for all
         drawn[name] += 1
         search.tell(config, latency and 1 / latency)
-        if latency:
-            best[name] = min(latency, best.get(name, latency))
-        known = len(best) == len(tasks)
-        curve.append(sum(task["count"] * best[each] for each, task in tasks.items()) / lowest if known else None)
+        curve.append(_estimate(tasks, best, name, latency))
     return curve
+
+
+def foreseen(tasks, seed, trials, round_size):
+    """As `replay`, of the choice that knows the latencies that are left of each task."""
+    order = _order(tasks, seed)
+    best, curve, first, left = {}, [], list(tasks), 0
+    for _ in range(trials):
+        if not left or not order[name]:
+            candidates = first or [each for each in tasks if order[each]]
+            name = max(candidates, key=lambda each: tasks[each]["count"] * _saved(order[each], best.get(each, float("inf"))))
+            left = round_size
+            if first:
+                first.remove(name)
+        left -= 1
+        curve.append(_estimate(tasks, best, name, order[name].pop(0)))
+    return curve
+
+
+def _order(tasks, seed):
+    rng = random.Random(seed)
+    return {name: rng.sample(task["latency_ms"], len(task["latency_ms"])) for name, task in tasks.items()}
+
+
+def _saved(latencies, best):
+    """What the next of some latencies saves, in the mean over them."""
+    return mean(max(best - latency, 0.0) if latency else 0.0 for latency in latencies)
+
+
+def _estimate(tasks, best, name, latency):
+    """The estimate over the lowest recorded, ``best`` being told a latency of a task; None until each has one."""
+    if latency:
+        best[name] = min(latency, best.get(name, latency))
+    if len(best) < len(tasks):
+        return None
+    lowest = sum(task["count"] * min(filter(None, task["latency_ms"])) for task in tasks.values())
+    return sum(task["count"] * best[each] for each, task in tasks.items()) / lowest
 
 
 def compare(args):
     recorded = json.loads(args.recording.read_text())
     print(f"{args.seeds} seeds, rounds of {args.round_size}; estimate over the lowest recorded, after shares of the trials")
-    ratios = {selection: [] for selection in SELECTIONS}
+    ratios = {selection: [] for selection in (*SELECTIONS, FORESEEN)}
     for network, tasks in recorded.items():
         tasks = {name: task for name, task in tasks.items() if any(task["latency_ms"]) and len(task["latency_ms"]) > 1}
         trials = min(args.trials_per_task * len(tasks), sum(len(task["latency_ms"]) for task in tasks.values()))
@@ -100,10 +134,12 @@ def compare(args):
             selection: [replay(tasks, selection, seed, trials, args.round_size) for seed in range(args.seeds)]
             for selection in SELECTIONS
         }
+        curves[FORESEEN] = [foreseen(tasks, seed, trials, args.round_size) for seed in range(args.seeds)]
         print(f"\n{network}: {len(tasks)} tasks, {trials} trials")
         print(f"{'':<14}" + "".join(f"{share:>8.0%}" for share in SHARES) + "   trials to what gradient has at the end")
-        for selection in SELECTIONS:
-            after = [geometric_mean(curve[int(share * trials) - 1] or 99 for curve in curves[selection]) for share in SHARES]
+        for selection in curves:
+            reached = [[curve[int(share * trials) - 1] for curve in curves[selection]] for share in SHARES]
+            after = [f"{geometric_mean(each):8.3f}" if all(each) else f"{'-':>8}" for each in reached]
             needed = [
                 next((place for place, value in enumerate(own, 1) if value and value <= other[-1]), trials) / trials
                 for own, other in zip(curves[selection], curves["gradient"])
@@ -113,7 +149,7 @@ def compare(args):
                 for other in curves["gradient"]
             )
             ratios[selection].append(mean(needed) / base)
-            print(f"{selection:<14}" + "".join(f"{value:8.3f}" for value in after) + f"{mean(needed) / base:10.2f} x")
+            print(f"{selection:<14}" + "".join(after) + f"{mean(needed) / base:10.2f} x")
     print("\ntrials over gradient's, mean of the networks")
     for selection, each in ratios.items():
         print(f"{selection:<14}{mean(each):8.2f}")

@@ -20,16 +20,18 @@ from tvm import relax
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.cli.progress import Progress
-from nni_tensor_tuners.frontends.local import KNOWN
+from nni_tensor_tuners.frontends.local import KNOWN, LocalStudy
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
-from nni_tensor_tuners.networks.earlier import first_records
+from nni_tensor_tuners.networks.earlier import first_records, forget, known_records, remember
+from nni_tensor_tuners.networks.finish import winners
 from nni_tensor_tuners.networks.prepare import prepare, split
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device, limits_of
-from nni_tensor_tuners.tasks.network import NETWORKS, Network, lower, models, pack
+from nni_tensor_tuners.tasks.network import NETWORKS, Network, lower, models, pack, winograd
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.program.load import save
+from nni_tensor_tuners.tasks.shared import shared_folder
 
 MODELS = TESTS / "my_models.py"
 SMALL = f"{MODELS}:small"
@@ -48,6 +50,12 @@ def untuned(text):
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     return prepare(SMALL, tmp_path_factory.mktemp("small"), CPU, Progress())
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """The same network with other weights, which are no part of its tasks."""
+    return prepare(f"{SMALL}(seed=1)", tmp_path_factory.mktemp("other"), CPU, Progress())
 
 
 # Reading and lowering.
@@ -129,6 +137,52 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2)
 
 
+@pytest.mark.parametrize("tile, error", [(2, 1e-5), (4, 1e-4)])
+@pytest.mark.parametrize("image", ["12 12", "7 10"])  # of whole tiles, and not
+@pytest.mark.parametrize("padding", ["1 1 1 1", "0 2 1 0"])
+def test_winograd_s_way_computes_the_convolution(image, padding, tile, error):
+    shape = f"2 {image} 32 48 {padding}"
+    model = winograd.alone(shape)
+    assert winograd.fits(lower.channels_last(model, CPU), CPU.vector_lanes) == [shape]
+    data = np.random.default_rng(0).uniform(-1, 1, (2, *map(int, image.split()), 32)).astype("float32")
+    direct = lower.lowered(model, CPU)
+    module = lower.lowered(model, CPU, {shape: tile})
+    schedules, flop = [], {}
+    for name, function, _ in lower.tasks(module, CPU):
+        task = Program(str(save(function, shared_folder())))
+        (config,) = task.first(CPU)
+        schedules.append((task.source, task.schedule(task.settler(CPU)(config), CPU)))
+        flop[name] = task.flop
+    expected = answer(lower.build(direct, [], CPU), data)
+    assert np.abs(answer(lower.build(module, schedules, CPU), data) - expected).max() <= error * np.abs(expected).max()
+    tiles = np.prod([-(-extent // tile) for extent in expected.shape[1:3]])
+    assert flop["winograd_products"] == 2 * 2 * tiles * (tile + 2) ** 2 * 32 * 48
+
+
+def test_what_follows_a_convolution_is_computed_as_its_tiles_are_written():
+    model = models.read(SMALL)
+    (shape,) = winograd.fits(lower.channels_last(model, CPU), CPU.vector_lanes)
+    assert shape == "1 16 16 32 32 1 1 1 1"
+    module = lower.lowered(model, CPU, {shape: 4})
+    names = {name: count for name, _, count in lower.tasks(module, CPU)}
+    assert names["fused_winograd_output_add_add1_maximum"] == 2  # shift, shortcut, ReLU
+    assert not [name for name in names if "add" in name and "winograd_output" not in name]
+    np.testing.assert_allclose(answer(lower.build(module, [], CPU)), answer(untuned(SMALL)), rtol=1e-4, atol=1e-6)
+
+
+def test_only_plain_3x3_convolutions_with_constant_weights_are_computed_so():
+    def fits(text):
+        return winograd.fits(lower.channels_last(models.read(text), CPU), CPU.vector_lanes)
+
+    assert [each.split()[1:5] for each in fits("resnet18")] == [
+        ["56", "56", "64", "64"],
+        ["28", "28", "128", "128"],
+        ["14", "14", "256", "256"],
+        ["7", "7", "512", "512"],
+    ]
+    assert fits("mobilenet-v2") == []  # strides, groups, 1 x 1
+
+
 def test_what_cannot_be_scheduled_is_left_as_it_is(tmp_path):
     text = f"{MODELS}:sorted_rows"
     made = prepare(text, tmp_path, CPU, Progress())
@@ -170,8 +224,7 @@ def test_the_estimate_is_equation_1(network):
     assert partial == pytest.approx(rest + network.counts[unknown] * network.flop[unknown] * mean)
 
 
-def test_what_was_measured_of_another_model_s_same_task_is_known(network, tmp_path):
-    other = prepare(f"{SMALL}(seed=1)", tmp_path, CPU, Progress())  # other weights, which are no part of the tasks
+def test_what_was_measured_of_another_model_s_same_task_is_known(network, other, tmp_path):
     found = first_records(network, CPU)
     assert set(other.latencies(found)) == set(other.tasks)
     for record in found:
@@ -214,32 +267,39 @@ def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsy
         np.testing.assert_allclose(example["output000"], by_numpy(example["input000"]), rtol=1e-3, atol=1e-5)
     summary = json.loads((folder / "model.json").read_text())
     assert summary["latency_ms"]["tuned"] < summary["latency_ms"]["untuned"]
-
-
-def test_what_an_earlier_experiment_measured_is_known_and_not_measured_again(tmp_path, monkeypatch, capsys):
+    # Another search knows what this one measured, and goes on from what it knew when it began.
     monkeypatch.setenv("HOME", str(tmp_path))  # nnictl knows no experiment there
-    monkeypatch.chdir(tmp_path)
+    again = ["tune", path.name, "--local", "--selection", "gradient", "--trials"]
+    assert main([*again, "1"]) == 0
+    assert "6 measurements of its tasks are known from earlier experiments" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "small" / "walkgp-gradient"
+    known = records.read(folder / KNOWN)
+    assert not {json.dumps(r["config"]) for r in records.read(folder / records.RECORDS)} & {json.dumps(r["config"]) for r in known}
 
-    def tuned(model, folder, *options):
-        assert main(["tune", model, "--trials", "4", "--local", "--output", folder, *options]) == 0
-        configs = [json.dumps(record["config"]) for record in records.read(tmp_path / folder / records.RECORDS)]
-        return configs, capsys.readouterr().out
 
-    first, printed = tuned(SMALL, "runs/small/one")
-    assert len(first) == 4 and "known from earlier" not in printed
-    again, printed = tuned(f"{SMALL}(seed=1)", "runs/other/two")  # other weights: the tasks are the same
-    assert "4 measurements of its tasks are known from earlier experiments" in printed
-    assert not set(again) & set(first) and len(set(again)) == 4
-    summary = json.loads((tmp_path / "runs/other/two/model.json").read_text())
-    found = [*records.read(tmp_path / "runs/small/one" / records.RECORDS), *records.read(tmp_path / "runs/other/two" / records.RECORDS)]
-    made = Network(next(record["network"]["path"] for record in found))
-    for name, latency in made.latencies(found).items():  # timed again, so not to the digit
-        assert summary["tasks"][name]["latency_ms"] <= 2 * latency
-    # Going on, it knows what it knew when it began; and asked to, nothing.
-    assert tuned(SMALL, "runs/small/one", "--trials", "5")[0][:4] == first
-    _, printed = tuned(f"{SMALL}(seed=1)", "three", "--fresh")
-    assert "known from earlier" not in printed
-    assert len(records.read(tmp_path / "three" / KNOWN)) == len(first_records(made, CPU))
+def some_trials(network, folder, trials, known):
+    """The records of a study of a network; it goes on where the one in the folder stopped."""
+    class_args = {"inner": "Random", **network.scheduling()}
+    study = LocalStudy(network, CPU, "TaskScheduler", 0, class_args, folder / records.RECORDS, {}, known=known)
+    return list(study.run(trials))
+
+
+def test_what_an_earlier_experiment_measured_is_known_and_not_measured_again(network, other, tmp_path):
+    defaults = first_records(other, CPU)
+    assert known_records(other, CPU) == defaults
+    first = some_trials(network, tmp_path, 4, first_records(network, CPU))
+    sources = [tmp_path / records.RECORDS]
+    assert remember(other, CPU, sources) == len(defaults) + 4 == remember(other, CPU, sources)  # nothing twice
+    known = known_records(other, CPU)
+    assert other.latencies(known) == other.latencies([*defaults, *first])
+    (tmp_path / "other").mkdir()
+    again = some_trials(other, tmp_path / "other", 4, known)
+    assert not {json.dumps(record["config"]) for record in again} & {json.dumps(record["config"]) for record in known}
+    assert again[0]["estimate_ms"] <= other.estimate(other.latencies(known))
+    best = {name: (config, seconds) for name, config, seconds in winners(other, [*known, *again], CPU, rounds=1)}
+    assert set(best) == set(other.latencies(known))  # the end chooses among them, too
+    forget(other)
+    assert known_records(other, CPU) == defaults
 
 
 RNG = np.random.default_rng(0)

@@ -1,13 +1,56 @@
 """What is known of a network's tasks before its first trial: their default schedules, and what other experiments measured."""
 
 import json
+import time
 from pathlib import Path
 
+from ..measure import measure
 from ..study import records
-from ..tasks.network.definition import DEFAULTS, EARLIER
+from ..tasks.network.definition import DEFAULTS, EARLIER, configuration
 
 # What is kept of a record of another experiment.
 KEPT = ("error_code", "error", "latency_ms", "tflops", "early_stopped", "cold", "time")
+
+
+def measure_defaults(found, path, device, progress, text):
+    """Measure the default schedules of programs; what an interrupted call measured is not measured again.
+
+    Parameters
+    ----------
+    found
+        Name -> (`Program`, how often it is run).
+    path
+        The records file.
+    device, progress, text
+        As for `prepare.prepare`.
+
+    Returns
+    -------
+    list
+        The records of those programs that have one.
+    """
+    known = {record["workload"]["sha256"]: record for record in _of_device(path, device)}
+    for number, (name, (program, _)) in enumerate(found.items(), 1):
+        if program.sha256 in known:
+            continue
+        settle = program.settler(device)
+        config = next(filter(None, map(settle, program.first(device))), None)
+        if config is None:
+            continue
+        record = {
+            "task": program.id,
+            "config": configuration(name, config),
+            **measure(program, config, device, cold=True),
+            "cold": True,
+            "workload": program.to_dict(),
+            "device": device.label(),
+            "time": time.time(),
+        }
+        records.append(path, record)
+        known[program.sha256] = record
+        progress.show(f"{text}: measuring default schedules, {number} of {len(found)}")
+    wanted = {program.sha256 for program, _ in found.values()}
+    return [record for record in known.values() if record["workload"]["sha256"] in wanted]
 
 
 def first_records(network, device):

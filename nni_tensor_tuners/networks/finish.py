@@ -99,7 +99,7 @@ def finish(found, output, progress, rounds=3, into=None):
     best = winners(network, [*known_records(network, device), *found], device, rounds, progress)
     text, batch = network.description["model"], network.description["batch"]
     progress.say(f"compiling {text} with the best schedules")
-    module = lowered(text, batch, device)
+    module = lowered(text, batch, device, network.description.get("winograd", {}))
     _check_same(network, module, device)
     built = {name: (network.tasks[name].source, network.tasks[name].schedule(config, device)) for name, config, _ in best}
     lower.build(module, built.values(), device).export_library(str(output / "model.so"))

@@ -1,17 +1,17 @@
 """A model as something to tune: its tasks in files, and what their default schedules take. TVM is imported inside functions."""
 
+import contextlib
 import json
-import time
 from pathlib import Path
 
-from ..measure import measure
 from ..space import SearchSpace
-from ..study import records
 from ..tasks.network import Network, lower, models
-from ..tasks.network.definition import DEFAULTS, configuration
+from ..tasks.network.definition import DEFAULTS
 from ..tasks.program import Program
 from ..tasks.program.load import save
 from ..tasks.shared import write_whole
+from .earlier import measure_defaults
+from .variants import faster_by_winograd
 
 MANIFEST = "network.json"
 # Of the network's time; a task that takes less by default is left as it is.
@@ -47,8 +47,14 @@ def prepare(text, folder, device, progress, batch=None):
     programs = folder / "tasks"
     programs.mkdir(parents=True, exist_ok=True)
     progress.say(f"{text}: reading the model")
+    model = models.read(text, batch)
+    about = {"model": _absolute(text), "batch": batch, "device": device.label()}
+    winograd = _described(folder, about).get("winograd")
+    if winograd is None:
+        with _in_one_line(text):
+            winograd = faster_by_winograd(model, device, progress, text)
     found, left = {}, {}  # name -> (program, count); name -> why it is not tuned
-    for name, function, count in split(text, batch, device):
+    for name, function, count in split(text, batch, device, winograd):
         try:
             found[name] = Program(str(save(function, programs))), count
             found[name][0].sketches(device)
@@ -59,9 +65,8 @@ def prepare(text, folder, device, progress, batch=None):
     if not found:
         raise ValueError(f"model {text}: nothing of it can be tuned" + "".join(f"; {each}" for each in list(left.values())[:1]))
     described = {
-        "model": _absolute(text),
-        "batch": batch,
-        "device": device.label(),
+        **about,
+        "winograd": winograd,
         "tasks": [
             {
                 "name": name,
@@ -74,9 +79,9 @@ def prepare(text, folder, device, progress, batch=None):
         ],
         "left": left,
     }
-    if (known := _known(folder, described)) is not None:
-        return known
-    defaults = _measure_defaults(found, folder / DEFAULTS, device, progress, text)
+    if _without_choice(_described(folder, about)) == json.loads(json.dumps(_without_choice(described))):
+        return Network(str(folder / MANIFEST))
+    defaults = measure_defaults(found, folder / DEFAULTS, device, progress, text)
     by_sha = {record["workload"]["sha256"]: record["latency_ms"] for record in defaults if record["error_code"] == 0}
     taken = {each["name"]: each["count"] * by_sha.get(each["sha256"], 0.0) for each in described["tasks"]}
     for each in described["tasks"]:
@@ -88,22 +93,29 @@ def prepare(text, folder, device, progress, batch=None):
     return Network(str(folder / MANIFEST))
 
 
-def split(text, batch, device):
-    """The tasks of a model: (name, PrimFunc, how often it is called) of each, those that take most operations first."""
+def split(text, batch, device, winograd=None):
+    """The tasks of a model, lowered: (name, PrimFunc, how often it is called) of each, those that take most operations first."""
     from tvm import IRModule, s_tir
 
-    module = lowered(text, batch, device)
+    module = lowered(text, batch, device, winograd)
     made = lower.tasks(module, device)
     flop = {name: s_tir.analysis.estimate_tir_flops(IRModule({"main": function})) for name, function, _ in made}
     names = _short_names([name for name, _, _ in made])
     return [(names[each[0]], *each[1:]) for each in sorted(made, key=lambda each: (-flop[each[0]] * each[2], each[0]))]
 
 
-def lowered(text, batch, device):
+def lowered(text, batch, device, winograd=None):
     """A model, read and lowered (`lower.lowered`); ValueError in one line where that cannot be."""
     module = models.read(text, batch)
+    with _in_one_line(text):
+        return lower.lowered(module, device, winograd)
+
+
+@contextlib.contextmanager
+def _in_one_line(text):
+    """What fails is a ValueError in one line that names the model."""
     try:
-        return lower.lowered(module, device)
+        yield
     except ValueError as error:
         raise ValueError(f"model {text}: {error}") from None
     except Exception as error:  # whatever a pass of TVM raises
@@ -111,45 +123,23 @@ def lowered(text, batch, device):
         raise ValueError(f"model {text}: TVM cannot lower it: {last[-1][:300]}") from None
 
 
-def _known(folder, described):
-    """The network that is in a folder, if it is the one described."""
+def _described(folder, about):
+    """What a folder's file says of a network, if it is the one that this is about; else nothing."""
     try:
-        known = Network(str(folder / MANIFEST))
-        same = {**known.description, "tasks": [{**each, "tuned": None} for each in known.description["tasks"]]}
+        described = Network(str(folder / MANIFEST)).description
+        same = all(described[key] == value for key, value in json.loads(json.dumps(about)).items())
     except (ValueError, KeyError, TypeError):
-        return None
-    wanted = {**described, "tasks": [{**each, "tuned": None} for each in described["tasks"]]}
-    return known if json.loads(json.dumps(wanted)) == same else None
+        return {}
+    return described if same else {}
+
+
+def _without_choice(described):
+    """A description without what depends on measurements: which tasks are tuned."""
+    return {**described, "tasks": [{**each, "tuned": None} for each in described.get("tasks", ())]}
 
 
 def _has_choices(program, device):
     return SearchSpace.from_json(program.search_space(device)).size > 1
-
-
-def _measure_defaults(found, path, device, progress, text):
-    """The records of default schedules, those that an interrupted call measured among them."""
-    known = {record["workload"]["sha256"]: record for record in records.read(path)}
-    for number, (name, (program, _)) in enumerate(found.items(), 1):
-        if program.sha256 in known:
-            continue
-        settle = program.settler(device)
-        config = next(filter(None, map(settle, program.first(device))), None)
-        if config is None:
-            continue
-        record = {
-            "task": program.id,
-            "config": configuration(name, config),
-            **measure(program, config, device, cold=True),
-            "cold": True,
-            "workload": program.to_dict(),
-            "device": device.label(),
-            "time": time.time(),
-        }
-        records.append(path, record)
-        known[program.sha256] = record
-        progress.show(f"{text}: measuring default schedules, {number} of {len(found)}")
-    wanted = {program.sha256 for program, _ in found.values()}
-    return [record for record in known.values() if record["workload"]["sha256"] in wanted]
 
 
 def _short_names(names):

@@ -50,7 +50,7 @@ class Network(Tunable):
     @functools.cached_property
     def description(self):
         """The file's content: the model's name and ``tasks``, of each ``name``, ``count``, ``flop``, ``file``,
-        ``sha256`` and whether it is ``tuned``."""
+        ``sha256`` and whether it is ``tuned``; and ``winograd``, the convolutions computed so (`winograd.shape_of` -> m)."""
         return json.loads(Path(self.path).read_text(encoding="utf-8"))
 
     @functools.cached_property

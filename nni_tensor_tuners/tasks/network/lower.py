@@ -6,6 +6,7 @@ from ..target import target_of
 from . import transposed
 from .pack import packed
 from .rewrite import rewritten
+from .winograd import transformed
 
 # Channels last: then what vectors run along is contiguous, in images as in weights.
 LAYOUTS = {
@@ -16,17 +17,43 @@ LAYOUTS = {
 }
 
 
-def lowered(module, device):
+def lowered(module, device, winograd=None):
     """A model's IRModule with its operators as PrimFuncs, fused; constants folded, images laid out channels last.
 
-    For a CPU `Device` weights are packed (`pack`). exp, tanh and erf become TVM's polynomials, which vectorise, and are exact to
-    1e-6 or so.
+    For a CPU `Device` weights are packed (`pack`), and convolutions of the shapes in ``winograd`` (`winograd.shape_of` -> m) are
+    computed in Winograd's way. exp, tanh and erf become TVM's polynomials, which vectorise, and are exact to 1e-6 or so.
 
     Raises
     ------
     ValueError
         In one line, if TVM has no program for an operator.
     """
+    from tvm import relax
+
+    transform, lanes = relax.transform, device.vector_lanes
+    for_cpus = [lambda module: transformed(module, lanes, winograd or {}), lambda module: packed(module, lanes)]
+    module = _after(
+        [
+            *(for_cpus if device.kind == "cpu" else []),
+            transform.FastMathTransform(),
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FoldConstant(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+            transform.DeadCodeElimination(),
+        ],
+        channels_last(module, device),
+        device,
+    )
+    left = _not_lowered(module)
+    if left:
+        raise ValueError(f"TVM has no program for {', '.join(left)}")
+    return module
+
+
+def channels_last(module, device):
+    """The first half of `lowered`: operators are what they were, but simpler, and images lie channels last."""
     from tvm import relax
 
     transform = relax.transform
@@ -40,21 +67,14 @@ def lowered(module, device):
         transform.ConvertLayout(LAYOUTS),
         lambda module: transposed.without_zeros(module, device.vector_lanes),
         transform.FoldConstant(),
-        *([lambda module: packed(module, device.vector_lanes)] if device.kind == "cpu" else []),
-        transform.FastMathTransform(),
-        transform.LegalizeOps(),
-        transform.AnnotateTIROpPattern(),
-        transform.FoldConstant(),
-        transform.FuseOps(),
-        transform.FuseTIR(),
-        transform.DeadCodeElimination(),
     ]
+    return _after(passes, module, device)
+
+
+def _after(passes, module, device):
     with target_of(device):
         for each in passes:
             module = each(module)
-    left = _not_lowered(module)
-    if left:
-        raise ValueError(f"TVM has no program for {', '.join(left)}")
     return module
 
 

@@ -20,7 +20,7 @@ from types import ModuleType
 
 from ...space import SearchSpace
 from ..target import device_of, target_of
-from . import templates
+from . import rules, templates
 
 # What the nested choice of sketches is called in a search space.
 SKETCH = "sketch"
@@ -80,6 +80,7 @@ def _reductions_first(generator):
 def _context(module, target, generator="post-order-apply"):
     from tvm.s_tir import meta_schedule as ms
 
+    rules.register()
     read_tensor_instructions(target)
     return ms.TuneContext(
         mod=module,
