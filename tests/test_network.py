@@ -32,6 +32,7 @@ from nni_tensor_tuners.tasks.network import NETWORKS, Network, lower, models, pa
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.program.load import save
 from nni_tensor_tuners.tasks.shared import shared_folder
+from nni_tensor_tuners.tasks.target import target_of
 
 MODELS = TESTS / "my_models.py"
 SMALL = f"{MODELS}:small"
@@ -137,11 +138,11 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2)
 
 
-@pytest.mark.parametrize("tile, error", [(2, 1e-5), (4, 1e-4)])
-@pytest.mark.parametrize("image", ["12 12", "7 10"])  # of whole tiles, and not
-@pytest.mark.parametrize("padding", ["1 1 1 1", "0 2 1 0"])
-def test_winograd_s_way_computes_the_convolution(image, padding, tile, error):
-    shape = f"2 {image} 32 48 {padding}"
+@pytest.mark.parametrize("kernel, tile, error", [(3, 2, 1e-5), (3, 4, 1e-4), (4, 3, 1e-4), (5, 2, 1e-4)])
+@pytest.mark.parametrize("image, padding", [("12 12", "1 1 1 1"), ("7 10", "0 2 1 0")])  # of whole tiles, and not
+def test_winograd_s_way_computes_the_convolution(kernel, tile, error, image, padding):
+    shape = f"2 {image} 32 48 {kernel} {padding}"
+    assert tile in winograd.tiles_for(shape)
     model = winograd.alone(shape)
     assert winograd.fits(lower.channels_last(model, CPU), CPU.vector_lanes) == [shape]
     data = np.random.default_rng(0).uniform(-1, 1, (2, *map(int, image.split()), 32)).astype("float32")
@@ -156,13 +157,13 @@ def test_winograd_s_way_computes_the_convolution(image, padding, tile, error):
     expected = answer(lower.build(direct, [], CPU), data)
     assert np.abs(answer(lower.build(module, schedules, CPU), data) - expected).max() <= error * np.abs(expected).max()
     tiles = np.prod([-(-extent // tile) for extent in expected.shape[1:3]])
-    assert flop["winograd_products"] == 2 * 2 * tiles * (tile + 2) ** 2 * 32 * 48
+    assert flop["winograd_products"] == 2 * 2 * tiles * (tile + kernel - 1) ** 2 * 32 * 48
 
 
 def test_what_follows_a_convolution_is_computed_as_its_tiles_are_written():
     model = models.read(SMALL)
     (shape,) = winograd.fits(lower.channels_last(model, CPU), CPU.vector_lanes)
-    assert shape == "1 16 16 32 32 1 1 1 1"
+    assert shape == "1 16 16 32 32 3 1 1 1 1"
     module = lower.lowered(model, CPU, {shape: 4})
     names = {name: count for name, _, count in lower.tasks(module, CPU)}
     assert names["fused_winograd_output_add_add1_maximum"] == 2  # shift, shortcut, ReLU
@@ -170,7 +171,18 @@ def test_what_follows_a_convolution_is_computed_as_its_tiles_are_written():
     np.testing.assert_allclose(answer(lower.build(module, [], CPU)), answer(untuned(SMALL)), rtol=1e-4, atol=1e-6)
 
 
-def test_only_plain_3x3_convolutions_with_constant_weights_are_computed_so():
+def test_winograd_s_transforms_are_those_of_the_paper():
+    of_input, of_kernel, of_output = (np.array(each) for each in winograd.transforms(4, 3))
+    assert of_input[0].tolist() == [4, 0, -5, 0, 1, 0] and of_input[-1].tolist() == [0, 4, 0, -5, 0, 1]
+    assert (24 * of_kernel[3]).tolist() == [1, 2, 4] and of_output[3].tolist() == [0, 1, -1, 8, -8, 1]
+    rng = np.random.default_rng(0)
+    for tile, kernel in ((2, 3), (4, 3), (3, 4), (2, 5), (3, 2)):
+        of_input, of_kernel, of_output = (np.array(each) for each in winograd.transforms(tile, kernel))
+        d, g = rng.uniform(-1, 1, tile + kernel - 1), rng.uniform(-1, 1, kernel)
+        np.testing.assert_allclose(of_output @ ((of_kernel @ g) * (of_input @ d)), np.correlate(d, g), atol=1e-12)
+
+
+def test_only_plain_convolutions_with_constant_weights_are_computed_so():
     def fits(text):
         return winograd.fits(lower.channels_last(models.read(text), CPU), CPU.vector_lanes)
 
@@ -267,6 +279,7 @@ def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsy
         np.testing.assert_allclose(example["output000"], by_numpy(example["input000"]), rtol=1e-3, atol=1e-5)
     summary = json.loads((folder / "model.json").read_text())
     assert summary["latency_ms"]["tuned"] < summary["latency_ms"]["untuned"]
+    assert summary["exported"] == min(["tuned", "default schedules"], key=summary["latency_ms"].get)
     # Another search knows what this one measured, and goes on from what it knew when it began.
     monkeypatch.setenv("HOME", str(tmp_path))  # nnictl knows no experiment there
     again = ["tune", path.name, "--local", "--selection", "gradient", "--trials"]
@@ -379,6 +392,16 @@ def test_through_nni_stopped_and_resumed(experiment, tmp_path, capsys):  # noqa:
     run_model(tmp_path / "best")
 
 
+def test_a_model_of_pytorch(tmp_path):
+    torch = pytest.importorskip("torch")
+    layers = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.Flatten()
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(16 * 16 * 16, 10)).eval()
+    torch.export.save(torch.export.export(model, (torch.from_numpy(INPUT),)), tmp_path / "model.pt2")
+    built = lower.build(lower.lowered(models.read(str(tmp_path / "model.pt2")), CPU), [], CPU)
+    (found,) = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(INPUT))
+    np.testing.assert_allclose(found.numpy(), model(torch.from_numpy(INPUT)).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
 # What cannot be tuned is said in one line.
 
 
@@ -439,6 +462,7 @@ def test_a_network_compiles_for_a_gpu(monkeypatch, tmp_path):
     task = Program(str(save(function, tmp_path)))
     space, settle, rng = SearchSpace.from_json(task.search_space(device)), task.settler(device), random.Random(0)
     config = next(filter(None, (settle(space.sample(rng)) for _ in range(2000))))
+    tvm.compile(task.module(task.default(device), device), target=target_of(device))  # what it is measured by before the first trial
     scheduled = [(task.source, task.schedule(config, device))]
     lower.build(module, scheduled, device).export_library(str(tmp_path / "model.so"))  # the rest by TVM's default schedules
     assert (tmp_path / "model.so").stat().st_size > 0

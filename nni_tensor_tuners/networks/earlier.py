@@ -33,8 +33,7 @@ def measure_defaults(found, path, device, progress, text):
     for number, (name, (program, _)) in enumerate(found.items(), 1):
         if program.sha256 in known:
             continue
-        settle = program.settler(device)
-        config = next(filter(None, map(settle, program.first(device))), None)
+        config = program.default(device)
         if config is None:
             continue
         record = {

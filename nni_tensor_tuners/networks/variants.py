@@ -37,6 +37,6 @@ def faster_by_winograd(model, device, progress, text):
     chosen = {}
     for number, shape in enumerate(shapes, 1):
         progress.show(f"{text}: comparing ways to compute its convolutions, {number} of {len(shapes)}")
-        best = min([{}, *({shape: tile} for tile in winograd.TILES)], key=lambda ways: takes(shape, ways))
+        best = min([{}, *({shape: tile} for tile in winograd.tiles_for(shape))], key=lambda ways: takes(shape, ways))
         chosen.update(best)
     return chosen

@@ -1,6 +1,6 @@
 """From a model to its tasks, and from their schedules to a compiled model. TVM is imported inside functions only."""
 
-from ..program import database
+from ..program import database, dlight
 from ..program.definition import outermost_parallel
 from ..target import target_of
 from . import transposed
@@ -101,7 +101,6 @@ def build(module, schedules, device):
     """
     import tvm
     from tvm import relax
-    from tvm.s_tir import dlight
     from tvm.s_tir import meta_schedule as ms
 
     target, known = target_of(device), ms.database.MemoryDatabase()
@@ -109,12 +108,7 @@ def build(module, schedules, device):
         database.commit(known, source, schedule, 1.0, target)
     with target, known, tvm.transform.PassContext(opt_level=3):
         module = relax.transform.MetaScheduleApplyDatabase()(module)
-        if device.kind == "cuda":
-            gpu = dlight.gpu
-            rules = gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()
-            module = dlight.ApplyDefaultSchedule(*rules)(module)
-        else:
-            module = _rest_parallel(module)
+        module = dlight.scheduled(module, device) if device.kind == "cuda" else _rest_parallel(module)
         # What `tvm.compile` does with a model, once its operators are programs.
         ends = [
             relax.transform.RewriteDataflowReshape(),

@@ -1,33 +1,45 @@
-"""Winograd's convolutions F(m x m, 3 x 3): fewer multiplications, for more additions and memory. TVM is imported inside functions only.
+"""Winograd's convolutions F(m x m, r x r): fewer multiplications, for more additions and memory. TVM is imported inside functions only.
 
 A. Lavin, S. Gray, Fast algorithms for convolutional neural networks (2015), section 4: a tile of m x m outputs is
-A' [(G g G') * (B' d B)] A, g being the kernel, d the (m + 2) x (m + 2) inputs of the tile, * the product of elements. Over channels
-and tiles that product is (m + 2)^2 matrix products, with 9 m^2 / (m + 2)^2 times fewer multiplications than the convolution: 2.25 for
-m = 2, 4 for m = 4. Weights being constant, kernels are transformed here; they then take (m + 2)^2 / 9 times the memory.
+A' [(G g G') * (B' d B)] A, g being the kernel of r x r, d the inputs of the tile, n x n with n = m + r - 1, * the product of elements.
+Over channels and tiles that product is n^2 matrix products, with (m r / n)^2 times fewer multiplications than the convolution: for 3 x 3,
+2.25 with m = 2, 4 with m = 4. Weights being constant, kernels are transformed here; they then take (n / r)^2 times the memory.
 
-In float32 m = 4 is right to some 1e-5 of the largest output, m = 2 to 1e-6.
+In float32 n = 6 is right to some 1e-5 of the largest output, n = 4 to 1e-6.
 """
+
+import functools
+from math import prod
 
 from ..program import rules
 from .pack import block_of
 from .rewrite import rewritten
 
-# By m: what the transforms of inputs, kernels and products take of their operands, a row for each result (equations 14 and 19 ff.).
-OF_INPUT = {
-    2: [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
-    4: [[4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0], [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]],
-}
-OF_KERNEL = {
-    2: [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
-    4: [[1 / 4, 0, 0], [-1 / 6] * 3, [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]],
-}
-OF_OUTPUT = {
-    2: [[1, 1, 1, 0], [0, 1, -1, -1]],
-    4: [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
-}
-TILES = tuple(OF_INPUT)
+# By n: where the polynomials are evaluated that make the transforms, infinity aside.
+POINTS = {4: (0, 1, -1), 6: (0, 1, -1, 2, -2)}
 # What TVM's analysis calls functions that nothing is fused with, and those that elementwise operators after them are.
 OPAQUE, ELEMENTWISE_AFTER = 8, 4
+
+
+@functools.cache
+def transforms(tile, kernel):
+    """B', G and A' of F(tile, kernel) (Toom and Cook's algorithm, transposed), as lists of rows."""
+    import numpy as np
+
+    points = POINTS[tile + kernel - 1]
+    others = [[other for other in points if other != point] for point in points]
+    of_input = [[*np.poly(each)[::-1], 0] for each in others] + [list(np.poly(points)[::-1])]
+    scales = [prod(point - other for other in each) for point, each in zip(points, others)]
+    of_kernel = [[point**power / scale for power in range(kernel)] for point, scale in zip(points, scales)]
+    of_kernel.append([0] * (kernel - 1) + [1])
+    of_output = [[*(point**power for point in points), int(power == tile - 1)] for power in range(tile)]
+    return of_input, of_kernel, of_output
+
+
+def tiles_for(shape):
+    """The m that there are for a convolution, a shape as `shape_of` has it."""
+    kernel = int(shape.split()[5])
+    return [side - kernel + 1 for side in POINTS if side > kernel]
 
 
 def fits(module, lanes):
@@ -44,18 +56,19 @@ def fits(module, lanes):
 
 
 def shape_of(call, name, lanes):
-    """(batch, height, width, input channels, output channels, padding on four sides) of a convolution that fits, as a list of numbers in
-    a text; None of anything else."""
+    """Batch, height, width, input channels, output channels, kernel and padding on four sides of a convolution that fits, numbers in a
+    text; None of anything else."""
     if name != "relax.nn.conv2d" or [str(call.attrs.data_layout), str(call.attrs.kernel_layout)] != ["NHWC", "HWIO"]:
         return None
     (data, weight), attributes = call.args, call.attrs
     if not hasattr(weight, "value") or not str(weight.ty.dtype) == str(data.ty.dtype) == "float32" or int(attributes.groups) != 1:
         return None
-    *kernel, inner, outer = (int(extent) for extent in weight.ty.shape)
-    ones = [int(each) for each in (*attributes.strides, *attributes.dilation)]
-    if kernel != [3, 3] or set(ones) != {1} or block_of(outer, lanes) is None or block_of(inner, lanes) is None:
+    down, across, inner, outer = (int(extent) for extent in weight.ty.shape)
+    ones = {int(each) for each in (*attributes.strides, *attributes.dilation)}
+    if down != across or not 3 <= down < max(POINTS) or ones != {1} or None in (block_of(inner, lanes), block_of(outer, lanes)):
         return None
-    return " ".join(map(str, [*(int(extent) for extent in data.ty.shape), outer, *(int(each) for each in attributes.padding)]))
+    numbers = *(int(extent) for extent in data.ty.shape), outer, down, *(int(each) for each in attributes.padding)
+    return " ".join(map(str, numbers))
 
 
 def alone(shape):
@@ -63,8 +76,8 @@ def alone(shape):
     import numpy as np
     from tvm import relax
 
-    batch, height, width, inner, outer, *padding = map(int, shape.split())
-    weight = relax.const(np.random.default_rng(0).uniform(-1, 1, (3, 3, inner, outer)).astype("float32"))
+    batch, height, width, inner, outer, kernel, *padding = map(int, shape.split())
+    weight = relax.const(np.random.default_rng(0).uniform(-1, 1, (kernel, kernel, inner, outer)).astype("float32"))
     builder, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType((batch, height, width, inner), "float32"))
     with builder.function("main", [data]):
         with builder.dataflow():
@@ -80,26 +93,28 @@ def transformed(module, lanes, ways):
         if (shape := shape_of(call, name, lanes)) not in ways:
             return call
         tile, output = ways[shape], [int(extent) for extent in call.ty.shape]
+        kernel, above, left = map(int, shape.split()[5:8])
 
         def called(compute, *given, pattern):
             hint = f"winograd{compute.__name__}"
             return builder.call_te(compute, *given, primfunc_name_hint=hint, primfunc_attrs={"op_pattern": pattern})
 
-        above, left = map(int, shape.split()[5:7])
-        data = builder.emit(called(_input, call.args[0], above, left, output[1:3], tile, lanes, pattern=OPAQUE))
+        padding, image = (above, left), output[1:3]
+        data = builder.emit(called(_input, call.args[0], padding, image, tile, kernel, lanes, pattern=OPAQUE))
         weight = _weight(call.args[1], tile, block_of(output[-1], lanes))
         products = builder.emit(called(_products, data, weight, pattern=OPAQUE))
-        return called(_output, products, output, tile, lanes, pattern=ELEMENTWISE_AFTER)
+        return called(_output, products, output, tile, kernel, lanes, pattern=ELEMENTWISE_AFTER)
 
     return rewritten(module, rewrite)
 
 
 def _weight(weight, tile, block):
-    """G g G', packed as `pack` packs weights: ((m + 2)^2, out / block, in, block)."""
+    """G g G', packed as `pack` packs weights: (n^2, out / block, in, block)."""
     import numpy as np
     from tvm import relax
 
-    array, transform = weight.value.numpy().astype("float64"), np.array(OF_KERNEL[tile])
+    array = weight.value.numpy().astype("float64")
+    transform = np.array(transforms(tile, len(array))[1])
     array = np.einsum("ia,jb,abcf->ijcf", transform, transform, array)
     inner, outer = array.shape[2:]
     array = array.reshape(-1, inner, outer // block, block).transpose(0, 2, 1, 3)
@@ -127,13 +142,13 @@ def _combined(matrix, row, values):
     return chosen
 
 
-def _input(data, above, left, image, m, lanes):
-    """B' d B: data (n, h, w, c) to ((m + 2)^2, tiles, c)."""
+def _input(data, padding, image, m, kernel, lanes):
+    """B' d B: data (batch, height, width, c) to (n^2, tiles, c)."""
     from tvm import te, tirx
 
     batch, height, width, channels = data.shape
-    (down, across), matrix = _tiles(image, m), OF_INPUT[m]
-    side, tiles = m + 2, batch * down * across
+    (down, across), (above, left) = _tiles(image, m), padding
+    matrix, side, tiles = transforms(m, kernel)[0], m + kernel - 1, batch * down * across
 
     def element(tile, a, b, c):
         y = tile // across % down * m + a - above
@@ -158,7 +173,7 @@ def _input(data, above, left, image, m, lanes):
 
 
 def _products(data, weight):
-    """((m + 2)^2, tiles, c) times ((m + 2)^2, out / block, c, block): ((m + 2)^2, tiles, out)."""
+    """(n^2, tiles, c) times (n^2, out / block, c, block): (n^2, tiles, out)."""
     from tvm import te
 
     elements, blocks, inner, block = weight.shape
@@ -171,12 +186,12 @@ def _products(data, weight):
     )
 
 
-def _output(products, shape, m, lanes):
-    """A' p A: ((m + 2)^2, tiles, out) to the output."""
+def _output(products, shape, m, kernel, lanes):
+    """A' p A: (n^2, tiles, out) to the output."""
     from tvm import te
 
     _, tiles, channels = products.shape
-    (down, across), matrix, side = _tiles(shape[1:3], m), OF_OUTPUT[m], m + 2
+    (down, across), matrix, side = _tiles(shape[1:3], m), transforms(m, kernel)[2], m + kernel - 1
     rows = te.compute(
         (tiles, m, side, channels),
         lambda t, p, j, f: _combined(matrix, p, [products[i * side + j, t, f] for i in range(side)]),

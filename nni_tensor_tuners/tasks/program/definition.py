@@ -11,7 +11,7 @@ from pathlib import Path
 from ..shared import known_file, shared_folder, write_whole
 from ..target import target_of
 from ..task import Task, shape_field
-from . import sketches
+from . import dlight, sketches
 from .default import default
 from .load import check_program, load, save
 
@@ -99,6 +99,10 @@ class ProgramTask(Task):
         return schedule
 
     def module(self, config, device):
+        if config == {sketches.SKETCH: {"_name": dlight.NAME}}:
+            import tvm
+
+            return dlight.scheduled(tvm.IRModule({"main": self.source["main"]}), device)  # which TVM changes
         return self.schedule(config, device).mod
 
     def settler(self, device):
@@ -107,6 +111,15 @@ class ProgramTask(Task):
     def first(self, device):
         found = default(self.sketches(device), device)
         return [] if found is None else [found]
+
+    def default(self, device):
+        """A configuration that is sound, known without measuring; None if there is none.
+
+        On a CPU one of the search space (`default`). On a GPU DLight's schedule, which has no place there, and no ``schedule``.
+        """
+        if device.kind == "cuda":
+            return {sketches.SKETCH: {"_name": dlight.NAME}}
+        return next(filter(None, map(self.settler(device), self.first(device))), None)
 
     def sketches(self, device):
         """TVM's sketches for a device, made once for all processes: making them takes seconds."""

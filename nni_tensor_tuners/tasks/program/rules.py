@@ -12,8 +12,14 @@ def register():
     """Make the rules known to TVM."""
     from tvm_ffi import register_global_func
 
-    for name, rule in ((INPUT, _schedule_input), (OUTPUT, _schedule_output)):
+    for name, rule in ((INPUT, _schedule_input), (OUTPUT, _schedule_output), ("pool_max", _leave_to_others)):
         register_global_func(f"s_tir.meta_schedule.cpu.{name}", rule, override=True)
+
+
+def _leave_to_others(schedule, block):
+    """What TVM does, with a warning, where it has no rule of a name for a device."""
+    schedule.unannotate(block, "schedule_rule")
+    return [schedule]
 
 
 def _schedule_input(schedule, block):
