@@ -1,7 +1,6 @@
 """The end of a network's tuning: the best schedules timed again, the model compiled with them, and what it takes."""
 
 import json
-import math
 import shutil
 import tempfile
 from pathlib import Path
@@ -159,11 +158,10 @@ def winners(network, found, device, rounds=2, progress=None):
     of_task, best = network.by_task(timed), []
     for number, name in enumerate(sorted(of_task), 1):
         lowest = {}  # by configuration: one may be known from several experiments
-        for record in of_task[name]:
+        for record in sorted(of_task[name], key=lambda record: record["latency_ms"]):
             config = own_config(record)
-            key = json.dumps(config, sort_keys=True)
-            lowest[key] = min(lowest.get(key, (math.inf,)), (record["latency_ms"], config), key=lambda each: each[0])
-        ranked = sorted(lowest.values(), key=lambda each: each[0])
+            lowest.setdefault(json.dumps(config, sort_keys=True), (record["latency_ms"], config))
+        ranked = list(lowest.values())
         rivals = [config for latency, config in ranked[:RIVALS] if latency <= NEAR * ranked[0][0]]
         if len(rivals) == 1:
             best.append((name, rivals[0], ranked[0][0] / 1e3))

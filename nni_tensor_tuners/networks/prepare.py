@@ -49,12 +49,14 @@ def prepare(text, folder, device, progress, batch=None):
     progress.say(f"{text}: reading the model")
     model = models.read(text, batch)
     about = {"model": _absolute(text), "batch": batch, "device": device.label()}
-    winograd = _described(folder, about).get("winograd")
-    if winograd is None:
-        with _in_one_line(text):
+    before = _described(folder, about)
+    with _in_one_line(text):
+        winograd = before.get("winograd")
+        if winograd is None:
             winograd = faster_by_winograd(model, device, progress, text)
+        module = lower.lowered(model, device, winograd)
     found, left = {}, {}  # name -> (program, count); name -> why it is not tuned
-    for name, function, count in split(text, batch, device, winograd):
+    for name, function, count in _named_tasks(module, device):
         try:
             found[name] = Program(str(save(function, programs))), count
             found[name][0].sketches(device)
@@ -79,7 +81,7 @@ def prepare(text, folder, device, progress, batch=None):
         ],
         "left": left,
     }
-    if _without_choice(_described(folder, about)) == json.loads(json.dumps(_without_choice(described))):
+    if _without_choice(before) == json.loads(json.dumps(_without_choice(described))):
         return Network(str(folder / MANIFEST))
     defaults = measure_defaults(found, folder / DEFAULTS, device, progress, text)
     by_sha = {record["workload"]["sha256"]: record["latency_ms"] for record in defaults if record["error_code"] == 0}
@@ -93,11 +95,15 @@ def prepare(text, folder, device, progress, batch=None):
     return Network(str(folder / MANIFEST))
 
 
-def split(text, batch, device, winograd=None):
+def split(text, batch, device):
     """The tasks of a model, lowered: (name, PrimFunc, how often it is called) of each, those that take most operations first."""
+    return _named_tasks(lowered(text, batch, device), device)
+
+
+def _named_tasks(module, device):
+    """The tasks of a lowered model, as `split`."""
     from tvm import IRModule, s_tir
 
-    module = lowered(text, batch, device, winograd)
     made = lower.tasks(module, device)
     flop = {name: s_tir.analysis.estimate_tir_flops(IRModule({"main": function})) for name, function, _ in made}
     names = _short_names([name for name, _, _ in made])

@@ -3,8 +3,8 @@
 from ..measure.remote import find_again
 from ..report import failures
 from ..study import records
-from .finish import network_of
 from .earlier import first_records, known_records
+from .finish import network_of
 
 
 def tell(found, path, title, say):
