@@ -20,6 +20,7 @@ from tvm import relax
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.frontends import local
 from nni_tensor_tuners.frontends.local import KNOWN, LocalStudy
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
 from nni_tensor_tuners.networks.earlier import first_records, forget, known_records, remember
@@ -282,12 +283,16 @@ def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsy
     assert summary["exported"] == min(["tuned", "default schedules"], key=summary["latency_ms"].get)
     # Another search knows what this one measured, and goes on from what it knew when it began.
     monkeypatch.setenv("HOME", str(tmp_path))  # nnictl knows no experiment there
-    again = ["tune", path.name, "--local", "--selection", "gradient", "--trials"]
-    assert main([*again, "1"]) == 0
-    assert "6 measurements of its tasks are known from earlier experiments" in capsys.readouterr().out
-    folder = tmp_path / "runs" / "small" / "walkgp-gradient"
-    known = records.read(folder / KNOWN)
-    assert not {json.dumps(r["config"]) for r in records.read(folder / records.RECORDS)} & {json.dumps(r["config"]) for r in known}
+    monkeypatch.setattr(local, "finish", lambda *args: None)  # as above
+    known = {}
+    for output, options in [("all", []), ("none", ["--fresh"]), ("named", ["--fresh", "--warm-start", str(folder)])]:
+        assert main(["tune", path.name, "--local", "--trials", "1", "--output", output, *options]) == 0
+        known[output] = {json.dumps(record["config"]) for record in records.read(tmp_path / output / KNOWN)}
+    assert capsys.readouterr().out.count("6 measurements of its tasks are known from earlier experiments") == 2
+    assert known["all"] == known["named"] == known["none"] | {json.dumps(record["config"]) for record in found}
+    assert len(known["all"]) == len(known["none"]) + 6
+    again = records.read(tmp_path / "all" / records.RECORDS)
+    assert not known["all"] & {json.dumps(record["config"]) for record in again}
 
 
 def some_trials(network, folder, trials, known):

@@ -45,7 +45,9 @@ def add_commands(command):
         help="for a model: further experiments, by id or folder, beside those under runs/ and those that nnictl knows; what they "
         "measured of the same tasks is known from the start",
     )
-    sub.add_argument("--fresh", action="store_true", help="for a model: nothing is known of earlier experiments")
+    sub.add_argument(
+        "--fresh", action="store_true", help="for a model: nothing is known of earlier experiments but those of --warm-start"
+    )
     sub.add_argument("--resume", metavar="ID", help="go on with this stopped experiment instead")
     sub.add_argument("--trials", type=positive, help="number of trials, instead of the file's maxTrialNumber")
     sub.add_argument("--concurrency", type=positive, help="trials side by side, instead of the file's trialConcurrency")
@@ -162,14 +164,15 @@ def _tune_model(args):
     if class_args["inner"] == "TaskScheduler":
         raise ValueError("--search: name a search for the inside of tasks; TaskScheduler chooses among them anyhow")
     output = Path(args.output or folder / f"{class_args['inner'].lower()}-{class_args['selection']}")
+    sources, others = [find_folder(source) / records.RECORDS for source in args.warm_start], set()
     if args.fresh:
         forget(network)
     else:
-        named = [find_folder(source) / records.RECORDS for source in args.warm_start]
         others = {*Path("runs").glob(f"*/*/{records.RECORDS}"), *all_records()} - {output / records.RECORDS}
-        known = remember(network, device, [*named, *sorted(others)])
-        if known > (defaults := len(first_records(network, device))):
-            progress.say(f"{known - defaults} measurements of its tasks are known from earlier experiments (--fresh: without them)")
+    known = remember(network, device, [*sources, *sorted(others)])
+    if known > (defaults := len(first_records(network, device))):
+        without = "" if args.fresh else " (--fresh: without them)"
+        progress.say(f"{known - defaults} measurements of its tasks are known from earlier experiments{without}")
     trials = args.trials or 512
     if args.local:
         class_args.update(network.scheduling())
