@@ -1,5 +1,6 @@
 """Without NNI: a study whose trials this process measures, one after the other."""
 
+import functools
 import json
 import time
 from pathlib import Path
@@ -42,7 +43,8 @@ class LocalStudy:
         space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *constraints])
         start = time.perf_counter()
         made = create_search(search, space, seed=seed, **class_args)
-        self.study = Study(made, settle=task.settler(device), first=task.first(device))
+        describe = functools.partial(task.describer, device)
+        self.study = Study(made, settle=task.settler(device), first=task.first(device), describe=describe)
         self._objective = Objective(task.optimize_mode)
         told = [(task.config_of(record), self._objective.of_record(record)) for record in known]
         self.study.warm_start((config, fitness) for config, fitness in told if config is not None)

@@ -32,6 +32,7 @@ from ..search import create_search
 from ..space import SearchSpace
 from ..study import Study
 from ..tasks.device import find_device, usable_cores
+from ..tasks.features import vector
 from ..tasks.program import Program, sketches
 from ..tasks.program.default import default
 from ..tasks.program.load import save
@@ -203,8 +204,18 @@ class _Strategy(PySearchStrategy):
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
         settle = sketches.settler(module, made, self.context.target)
         first = filter(None, [default(made, device_of(self.context.target))])
-        self.study = Study(create_search(self.search, space, seed=self.seed, **self.class_args), settle=settle, first=first)
         self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
+        made_search = create_search(self.search, space, seed=self.seed, **self.class_args)
+        self.study = Study(made_search, settle=settle, first=first, describe=self._describer)
+
+    def _describer(self, features):
+        def describe(config):
+            try:
+                return vector(features, self.schedule(config).mod, self.context.target)
+            except Exception:  # TVM's ScheduleError is no ValueError
+                return None
+
+        return describe
 
     def post_tuning(self):
         self.study = None

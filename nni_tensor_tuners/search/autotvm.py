@@ -19,6 +19,14 @@ IDLE_STEPS = 50
 BOOTSTRAPPED = 5
 # Standard deviations that the upper confidence bound adds to the mean.
 CONFIDENCE = 1.0
+# The features that the model can see: the configuration's own numbers, or the program's (`tasks.features.FEATURES`).
+CONFIGURATION = "configuration"
+SEEN = (CONFIGURATION, "loop", "relation", "store")
+# Of simulated annealing, where seeing a configuration costs nothing, and where its program must be made first, milliseconds
+# each: so many chains, None for one for each configuration of a batch, and so many steps.
+ANNEALING = {True: (128, 500), False: (None, 8)}
+# So many are drawn for each chain, in search of one whose program can be built.
+DRAWS = 8
 
 
 class AutoTVM(Search):
@@ -33,8 +41,9 @@ class AutoTVM(Search):
 
     Where it departs from the paper:
 
-    - The model sees the configuration's own numbers (`Parameter.tree_features`), not the program's: no loop context (section
-      A.2.1), no relation features (A.2.2). Its model of trees is here, its TreeGRU (section 3.1) is not.
+    - By default the model sees the configuration's own numbers (`Parameter.tree_features`). With the program's, loop contexts
+      (section A.2.1) or relation features (A.2.2), annealing is shorter: a program takes milliseconds to make.
+    - Its model of trees is here, its TreeGRU (section 3.1) is not.
     - A batch is chosen from the results there are when the one before has been handed out, so that trials can run side by side;
       told in turn, it is Algorithm 1.
     - No configuration is measured twice.
@@ -60,8 +69,12 @@ class AutoTVM(Search):
     acquisition
         "mean" (the paper's choice), or "ei" (expected improvement) or "ucb" (upper confidence bound) over 5 bootstrapped
         models.
+    features
+        What the model sees: "configuration", "loop", "relation", or "store", which are MetaSchedule's. All but the first take a
+        task whose programs they are of.
     chains, steps
-        Of the simulated annealing; 128 and 500 in the paper (section A.3).
+        Of the simulated annealing; left out, 128 and 500, as in the paper (section A.3), and with features of programs
+        ``batch_size`` and 8.
     epsilon
         Fraction of random configurations in a batch; 0.05 in the paper.
     candidates
@@ -88,8 +101,9 @@ class AutoTVM(Search):
         batch_size=64,
         objective=None,
         acquisition="mean",
-        chains=128,
-        steps=500,
+        features=CONFIGURATION,
+        chains=None,
+        steps=None,
         epsilon=0.05,
         candidates=2,
         diversity=0.5,
@@ -100,6 +114,11 @@ class AutoTVM(Search):
         if objective is None:
             objective = "rank" if acquisition == "mean" else "regression"
         check_choice("objective", objective, ("rank", "regression"))
+        check_choice("features", features, SEEN)
+        self.features = None if features == CONFIGURATION else features
+        usual_chains, usual_steps = ANNEALING[self.features is None]
+        chains = usual_chains or batch_size if chains is None else chains
+        steps = usual_steps if steps is None else steps
         check_integer("chains", chains)
         check_integer("steps", steps)
         check_number("epsilon", epsilon, 0, 1)
@@ -120,6 +139,7 @@ class AutoTVM(Search):
         self._states = []  # of the chains
         self._batch = []
         self._features = [{} for _ in space.parameters]  # vertex -> its features, by parameter
+        self._described = {}  # point -> its program's features; None of one that cannot be built
         self._movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
 
     def transfer(self, histories):
@@ -130,6 +150,8 @@ class AutoTVM(Search):
         ValueError
             If nothing was measured there, or if the configurations have other parameters.
         """
+        if self.features is not None:
+            raise ValueError(f"transfer: not with features: {self.features}, only with features: {CONFIGURATION}")
         features, labels, groups = [], [], []
         for group, history in enumerate(histories):
             for config, _ in history:
@@ -142,6 +164,8 @@ class AutoTVM(Search):
         self._global.fit(np.array(features), np.concatenate(labels), np.array(groups))
 
     def _propose(self):
+        if self.features is not None and self._describe is None:
+            raise ValueError(f"features: {self.features} are of programs, and it is not known of which: give the task")
         if (point := self._pop_unseen(self._batch)) is not None:
             return point
         if self._global is not None or len(self.results) >= self.batch_size:
@@ -178,8 +202,8 @@ class AutoTVM(Search):
 
     def _fit(self):
         """Train on all results; returns a function from points to scores, or None where there is nothing to learn from."""
-        points = list(self.results)
-        labels = normalised(self.results.values())
+        points = [point for point in self.results if self._is_seen(point)]
+        labels = normalised([self.results[point] for point in points])
         if self._global is None and not labels.any():
             return None
         if not labels.any():
@@ -196,14 +220,27 @@ class AutoTVM(Search):
         incumbent = predict(rows)[0].max()
 
         def score(points):
-            mean, deviation = predict(self._rows(points))
-            if self.acquisition == "ei":
-                return expected_improvement(mean, deviation, incumbent)
-            return mean + CONFIDENCE * deviation if self.acquisition == "ucb" else mean
+            seen = np.array([self._is_seen(point) for point in points])
+            scores = np.full(len(points), -np.inf)
+            if seen.any():
+                mean, deviation = predict(self._rows([point for point, each in zip(points, seen) if each]))
+                if self.acquisition == "ei":
+                    mean = expected_improvement(mean, deviation, incumbent)
+                scores[seen] = mean + CONFIDENCE * deviation if self.acquisition == "ucb" else mean
+            return scores
 
         return score
 
+    def _is_seen(self, point):
+        """Whether the model can see a point: of programs, those that can be built."""
+        if self.features is not None and point not in self._described:
+            legal = self.space.is_legal(point)
+            self._described[point] = self._describe(self.space.config(point)) if legal else None
+        return self.features is None or self._described[point] is not None
+
     def _rows(self, points):
+        if self.features is not None:
+            return np.array([self._described[point] for point in points])
         return np.array([[x for i, vertex in enumerate(point) for x in self._features_of(i, vertex)] for point in points])
 
     def _features_of(self, i, vertex):
@@ -230,8 +267,11 @@ class AutoTVM(Search):
 
         Temperature falls from 1 to 0 in units of the scores' standard deviation over the chains' first states.
         """
-        while len(self._states) < self.chains and (point := self._random_point()) is not None:
-            self._states.append(point)
+        for _ in range(DRAWS * self.chains):
+            if len(self._states) == self.chains or (point := self._random_point()) is None:
+                break
+            if self._is_seen(point):
+                self._states.append(point)
         if not self._states or not self._movable:
             return {}, 0
         scores = score(self._states)
@@ -264,7 +304,7 @@ class AutoTVM(Search):
         return self.space.drawn(self.rng, moved)
 
     def _consider(self, best, point, value):
-        return point not in self._seen and best.add(point, value)
+        return math.isfinite(value) and point not in self._seen and best.add(point, value)
 
     def _pick(self, found, n):
         """Greedy maximisation of equation (3): score, and alpha for each parameter value that the batch does not have yet."""

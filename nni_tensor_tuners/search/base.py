@@ -23,7 +23,11 @@ class Search(ABC):
     ----------
     results
         point -> fitness of everything told; None where the trial failed.
+    features
+        Which features of programs it asks for (`tasks.features.FEATURES`); None for none.
     """
+
+    features = None
 
     def __init__(self, space, seed=0):
         if isinstance(seed, bool) or not isinstance(seed, int):
@@ -34,6 +38,11 @@ class Search(ABC):
         self._seen = set()  # points asked or told: none of them is proposed again
         self._legal_is_rare = False
         self._systematic = None
+        self._describe = None
+
+    def see(self, describe):
+        """Be given ``describe``: configuration -> features of its program, shape (n,); None where it cannot be built."""
+        self._describe = describe
 
     def ask(self, n=1):
         """Propose up to ``n`` distinct configurations that were never asked nor told before.

@@ -152,8 +152,19 @@ _ENTRIES = (
                 stands_for="rank",
             ),
             Argument("acquisition", "mean", "what candidates are chosen by: mean, ei or ucb", shown=True),
-            Argument("chains", 128, "Markov chains that anneal side by side"),
-            Argument("steps", 500, "of each of them, at most"),
+            Argument(
+                "features",
+                "configuration",
+                "what the model sees: configuration; loop or relation, the paper's; store, MetaSchedule's (these of programs)",
+                paper="relation",
+            ),
+            Argument(
+                "chains",
+                None,
+                "Markov chains that anneal side by side; left out, 128, with features of programs the batch_size",
+                stands_for=128,
+            ),
+            Argument("steps", None, "of each, at most; left out, 500, with features of programs 8", stands_for=500),
             Argument("epsilon", 0.05, "fraction of random configurations in a batch", shown=True),
             Argument(
                 "candidates", 2, "lambda, a batch is chosen from so many times its size", paper="tries 1, 2 and 4, chooses none"

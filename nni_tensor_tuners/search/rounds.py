@@ -52,6 +52,11 @@ class Rounds(Search):
         self.arms = [create_search(inner, each, seed=seed, **inner_args) for each in spaces]
         self._open = list(self.arms)  # those not used up
         self._arm, self._left = None, 0  # of the current round, and how many trials it still has
+        self.features = self.arms[0].features
+
+    def see(self, describe):
+        for arm in self.arms:
+            arm.see(describe)
 
     @abstractmethod
     def _choose(self):

@@ -49,6 +49,8 @@ class Study:
         has none for is told the search as failed, without a trial; what is built as another one as that one.
     first
         Configurations that are measured before the search is asked.
+    describe
+        Kind of features -> the function that a search which asks for them is given (`Task.describer`); None if there is none.
 
     Attributes
     ----------
@@ -62,8 +64,9 @@ class Study:
         Spent inside the search: in all, and in its longest call.
     """
 
-    def __init__(self, search, journal=None, settle=None, first=()):
-        self.search = search
+    def __init__(self, search, journal=None, settle=None, first=(), describe=None):
+        self._describe = describe
+        self.search = self._seeing(search)
         self._first = list(first)
         self._settle = settle or (lambda config: config)
         self._built_as = {}  # configuration, as text -> those that are built as it
@@ -203,10 +206,15 @@ class Study:
 
     def move_to(self, search):
         """Go on with another search, of another space say: it is told what this one knows, as far as that is in its space."""
-        before, self.search, self.exhausted = self.search, search, False
+        before, self.search, self.exhausted = self.search, self._seeing(search), False
         self.warm_start((before.space.config(point), fitness) for point, fitness in before.results.items())
         for config in self.pending.values():
             self._exclude(config)
+
+    def _seeing(self, search):
+        if search.features is not None and self._describe is not None:
+            search.see(self._describe(search.features))
+        return search
 
     def _propose(self, n):
         configs = self._requeued[:n]

@@ -29,3 +29,13 @@ def device_of(target):
         return find_device("cpu")
     arch = str(target.arch)
     return replace(GENERIC["cuda"], name=arch, identity=arch, arch=arch, **limits_of(arch))
+
+
+def bare_context(module, target):
+    """MetaSchedule's ``TuneContext``, without reading the tensor instructions of all devices first, which takes ten seconds."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule import _ffi_api
+
+    context = ms.TuneContext.__new__(ms.TuneContext)
+    context.__init_handle_by_constructor__(_ffi_api.TuneContext, module, target, None, None, "main", 1, 1, None)
+    return context

@@ -88,6 +88,28 @@ class Tunable(ABC):
         """
         return lambda config: config
 
+    def describer(self, device, features):
+        """Function from a configuration to the features of its program, a vector; None where it cannot be built.
+
+        Parameters
+        ----------
+        features
+            One of `tasks.features.FEATURES`.
+        """
+        from .features import vector
+        from .target import target_of
+
+        target = target_of(device)
+
+        def describe(config):
+            task, own_config = self.part(config)
+            try:
+                return vector(features, task.module(own_config, device), target)
+            except Exception:  # TVM's ScheduleError is no ValueError
+                return None
+
+        return describe
+
     def first(self, device):
         """Configurations that are known to be sound without measuring; a study begins with them."""
         return []

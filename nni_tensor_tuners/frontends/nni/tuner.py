@@ -80,7 +80,10 @@ class TensorTuner(Tuner):
             return
         journal = self._folder and self._folder / records.JOURNAL
         task, device = task_of(self._class_args)
-        known = {} if task is None else {"settle": task.settler(device), "first": task.first(device)}
+        known = {}
+        if task is not None:
+            describe = functools.partial(task.describer, device)
+            known = {"settle": task.settler(device), "first": task.first(device), "describe": describe}
         self._study = Study(search, journal, **known)
         for source in sources_of(self._class_args.get("warm_start") or []):
             found = self._locate("warm_start", str(source))

@@ -19,7 +19,7 @@ from math import prod
 from types import ModuleType
 
 from ...space import SearchSpace
-from ..target import device_of, target_of
+from ..target import bare_context, device_of, target_of
 from . import rules, templates
 
 # What the nested choice of sketches is called in a search space.
@@ -232,13 +232,10 @@ def plain(data):
 def _postprocessors(module, target, tensorized):
     """MetaSchedule's own for a target, ready to apply."""
     from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.meta_schedule import _ffi_api
 
     if tensorized:
         return _context(module, target).space_generator.postprocs
-    # As `TuneContext` does, but it first reads the tensor instructions of all devices, which takes ten seconds.
-    context = ms.TuneContext.__new__(ms.TuneContext)
-    context.__init_handle_by_constructor__(_ffi_api.TuneContext, module, target, None, None, "main", 1, 1, None)
+    context = bare_context(module, target)
     found = ms.postproc.Postproc.create("cuda" if target.kind.name == "cuda" else "llvm")
     for each in found:
         each._initialize_with_tune_context(context)

@@ -1,0 +1,166 @@
+"""The loops of a scheduled program, and what each of them touches: the loop context of AutoTVM's paper, section A.2.1."""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+from .indices import Sum, index_of
+
+# What a loop can be annotated with, the first four as `tirx.For.kind` numbers them.
+ANNOTATIONS = ("serial", "parallel", "vectorized", "unrolled", "blockIdx", "threadIdx", "vthread")
+# TVM unrolls loops of at most so many statements.
+UNROLL = "pragma_auto_unroll_max_step"
+
+
+class Touch(NamedTuple):
+    """What one run of a loop, all of its turns, touches of a buffer; the most that one of its reads or writes does.
+
+    Attributes
+    ----------
+    count
+        Elements, each counted once; an upper bound where an index is no sum of multiples of loop variables.
+    reuse
+        How often each of them is accessed.
+    stride
+        How many elements further on the next turn is.
+    """
+
+    count: int
+    reuse: float
+    stride: int
+
+
+@dataclass
+class Loop:
+    """A loop of a program.
+
+    Attributes
+    ----------
+    length
+        Its turns.
+    annotation
+        One of `ANNOTATIONS`.
+    top_down
+        The product of the lengths of the loops around it.
+    bottom_up
+        How many statements one turn executes: the product of the lengths of the loops inside, where there is one statement.
+    touched
+        Buffer -> `Touch`. Buffers are numbers, those of a program by size, largest first.
+    children
+        The loops directly inside.
+    """
+
+    length: int
+    annotation: str
+    top_down: int
+    bottom_up: int = 0
+    touched: dict = field(default_factory=dict)
+    children: list = field(default_factory=list)
+
+
+def loops_of(module):
+    """The outermost loops of a scheduled IRModule's function "main", a list of `Loop`; each has those inside it."""
+    walk = _Walk()
+    walk.visit(module["main"].body, [], {}, 0)
+    sizes = {buffer: prod(map(int, buffer.shape)) for buffer, _, _ in walk.accesses}
+    order = sorted(sizes, key=lambda buffer: -sizes[buffer])  # stable: as first met, where they are of one size
+    numbers = {buffer: number for number, buffer in enumerate(order)}
+    for buffer, indices, around in walk.accesses:
+        _note(numbers[buffer], [int(extent) for extent in buffer.shape], indices, around)
+    return walk.roots
+
+
+def longest_chain(roots):
+    """Nested loops, outermost first: the chain with the most loops of more than one turn; of several the one with most turns."""
+
+    def worth(chain):
+        return sum(loop.length > 1 for loop in chain), prod(loop.length for loop in chain)
+
+    def longest(loop):
+        return [loop, *max(map(longest, loop.children), key=worth, default=[])]
+
+    return max(map(longest, roots), key=worth, default=[])
+
+
+class _Walk:
+    """Walks through a program and collects its loops and accesses.
+
+    ``around`` are the loops around a statement, (Loop, its number), ``values`` has the `Sum` that a variable stands for, and
+    ``limit`` is how far TVM unrolls there.
+    """
+
+    def __init__(self):
+        self.roots, self.accesses = [], []
+        self._loops = 0
+
+    def visit(self, statement, around, values, limit):
+        kind = type(statement).__name__
+        if kind == "For":
+            self._loop(statement, around, values, _limit(statement.annotations, limit))
+        elif kind == "SeqStmt":
+            for each in statement.seq:
+                self.visit(each, around, values, limit)
+        elif kind == "SBlockRealize":
+            block = statement.block
+            bound = {axis.var: index_of(value, values) for axis, value in zip(block.iter_vars, statement.iter_values)}
+            self.visit(block.body, around, {**values, **bound}, _limit(block.annotations, limit))
+        elif kind == "IfThenElse":
+            for each in filter(None, (statement.then_case, statement.else_case)):
+                self.visit(each, around, values, limit)
+        elif kind in ("BufferStore", "Evaluate"):
+            self._execute(statement, around, values)
+        else:
+            self.visit(statement.body, around, values, limit)
+
+    def _loop(self, statement, around, values, limit):
+        parent = around[-1][0] if around else None
+        loop = Loop(int(statement.extent), _annotation(statement), parent.top_down * parent.length if parent else 1)
+        (parent.children if parent else self.roots).append(loop)
+        self._loops += 1
+        values = {**values, statement.loop_var: Sum({self._loops: 1}, int(statement.min))}
+        self.visit(statement.body, [*around, (loop, self._loops)], values, limit)
+        if loop.annotation == "serial" and loop.length * loop.bottom_up <= limit:
+            loop.annotation = "unrolled"
+
+    def _execute(self, statement, around, values):
+        import tvm_ffi
+        from tvm.ir.expr import TensorLoad
+
+        turns = 1
+        for loop, _ in reversed(around):
+            loop.bottom_up += turns
+            turns *= loop.length
+
+        def access(buffer, indices):
+            self.accesses.append((buffer, [index_of(index, values) for index in indices], around))
+
+        if hasattr(statement, "buffer"):
+            access(statement.buffer, statement.indices)
+        tvm_ffi.structural_walk(statement.value, (TensorLoad, lambda load: access(load.source, load.indices)))
+
+
+def _note(buffer, shape, indices, around):
+    """Tell the loops around an access of what they touch by it."""
+    lengths, turns = {}, 1
+    for loop, number in reversed(around):
+        lengths[number] = loop.length
+        turns *= loop.length
+        count, stride, row = 1, 0, prod(shape)
+        for extent, index in zip(shape, indices):
+            row //= extent
+            count *= min(index.values(lengths), extent)
+            stride += row * index.slope(number)
+        known = loop.touched.get(buffer, Touch(0, 0.0, 0))
+        count = max(known.count, count)
+        loop.touched[buffer] = Touch(count, max(known.reuse, turns / count), max(known.stride, abs(stride)))
+
+
+def _annotation(loop):
+    if loop.thread_binding is None:
+        return ANNOTATIONS[int(loop.kind)]
+    tag = loop.thread_binding.thread_tag
+    return "vthread" if tag.startswith("vthread") else tag.partition(".")[0]
+
+
+def _limit(annotations, limit):
+    return int(annotations[UNROLL]) if UNROLL in annotations else limit

@@ -1,0 +1,72 @@
+"""Programs as vectors of one length, for models: loop contexts, relations, and MetaSchedule's features.
+
+All are functions of a scheduled IRModule, whose function is "main", and TVM's target.
+"""
+
+import numpy as np
+
+from ..target import bare_context
+from .loops import ANNOTATIONS, longest_chain, loops_of
+
+# Of longer programs the innermost loops, and of more buffers the largest ones, are seen.
+LOOPS, BUFFERS = 32, 4
+# beta of the relations: powers of two, in elements touched.
+THRESHOLDS = tuple(2**power for power in range(1, 23))
+
+
+def loop_context(module, target=None):
+    """x of AutoTVM's figure 9: the contexts of all loops, flattened; the innermost of the last statement come last.
+
+    Lengths, products, counts, reuse ratios and strides are logarithms of one more than they are.
+    """
+    rows = [_context(loop) for root in loops_of(module) for loop in _flat(root)][-LOOPS:]
+    width = 3 + len(ANNOTATIONS) + 3 * BUFFERS
+    return np.concatenate([np.zeros((LOOPS - len(rows)) * width), *rows]).astype(np.float32)
+
+
+def relation(module, target=None):
+    """R of AutoTVM's section A.2.2, along the longest chain of loops: for every buffer and threshold beta
+
+        R = max {Z_ki : Z_kj < beta},    (j, i) = (touch count, reuse ratio) and (touch count, top-down)
+
+    over the loops k of the chain; logarithms, 0 where there is none.
+    """
+    chain = longest_chain(loops_of(module))
+    found = np.zeros((BUFFERS, 2, len(THRESHOLDS)), dtype=np.float32)
+    for loop in chain:
+        for buffer in set(loop.touched) & set(range(BUFFERS)):
+            touch = loop.touched[buffer]
+            below = [touch.count < threshold for threshold in THRESHOLDS]
+            values = np.log2(1 + np.array([touch.reuse, loop.top_down]))
+            found[buffer] = np.maximum(found[buffer], values[:, None] * below)
+    return found.ravel()
+
+
+def per_store(module, target):
+    """MetaSchedule's `PerStoreFeature`: of its 164 numbers for each write to a buffer the sum over the writes, and the most."""
+    from tvm import s_tir
+    from tvm.s_tir import meta_schedule as ms
+
+    extractor = ms.feature_extractor.PerStoreFeature()
+    candidate = ms.MeasureCandidate(s_tir.Schedule(module, debug_mask="none"), [])
+    (found,) = extractor.extract_from(bare_context(module, target), [candidate])
+    found = found.numpy()
+    return np.concatenate([found.sum(axis=0), found.max(axis=0)]).astype(np.float32)
+
+
+def _flat(loop):
+    return [loop, *(each for child in loop.children for each in _flat(child))]
+
+
+def _context(loop):
+    touched = [loop.touched.get(buffer, (0, 0, 0)) for buffer in range(BUFFERS)]
+    numbers = np.log2(1 + np.array([loop.length, loop.top_down, loop.bottom_up, *np.ravel(touched)], dtype=float))
+    return np.append(numbers, [loop.annotation == each for each in ANNOTATIONS])
+
+
+FEATURES = {"loop": loop_context, "relation": relation, "store": per_store}
+
+
+def vector(kind, module, target):
+    """The features of a module, shape (n,), n the same for every module; ``kind`` is one of `FEATURES`."""
+    return FEATURES[kind](module, target)
