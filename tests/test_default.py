@@ -4,13 +4,15 @@ import json
 from math import prod
 
 import pytest
+import tvm
 from conftest import TESTS
+from tvm import te, topi
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.study import Study
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.program import Program
+from nni_tensor_tuners.tasks.program import Program, sketches
 
 OPS = TESTS / "my_ops.py"
 CPU = find_device("cpu")
@@ -49,6 +51,16 @@ def test_the_register_tile_fits_the_register_file(n, m):
     if m % CPU.vector_lanes == 0:
         (last,) = (value for name, value in config["sketch"].items() if name.endswith("_j"))
         assert last[3] % CPU.vector_lanes == 0
+
+
+@pytest.mark.parametrize("reduction", ["max", "avg"])
+def test_tvm_does_not_warn_of_rules_that_it_has_not(reduction, capfd):
+    data = te.placeholder((1, 8, 8, 16), name="data")
+    pooled = topi.nn.pool2d(data, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), reduction, layout="NHWC")
+    module = tvm.IRModule({"main": te.create_prim_func([data, pooled])})
+    assert "schedule_rule" in module.script()
+    assert sketches.generate(module, CPU)
+    assert "Unknown schedule rule" not in capfd.readouterr().err
 
 
 def test_a_study_begins_with_what_is_sound_and_goes_on_with_the_search():

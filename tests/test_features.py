@@ -10,14 +10,16 @@ import tvm
 from conftest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.frontends.local import LocalStudy
+from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Study
 from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
 from nni_tensor_tuners.tasks.features import FEATURES, longest_chain, loops_of, vector
+from nni_tensor_tuners.tasks.features.indices import Sum, index_of
 from nni_tensor_tuners.tasks.features.vectors import BUFFERS, THRESHOLDS
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.target import target_of
@@ -79,6 +81,48 @@ def test_a_tiled_product_touches_what_its_tiles_do(n, m, k, seed):
         assert [loop.touched[number].count for number in numbers] == expected
         assert [loop.touched[number].reuse for number in numbers] == [pytest.approx(turns / count) for count in expected]
         assert loop.top_down * turns == prod(length for _, _, length in order)
+
+
+VARIABLES = [tirx.Var(name, "int32") for name in "abc"]
+LENGTHS = {0: 4, 1: 3, 2: 5}
+
+
+def indices():
+    """(A TIR expression of the variables, what it is of their values)."""
+    leaves = st.one_of(
+        st.sampled_from([(variable, lambda at, i=i: at[i]) for i, variable in enumerate(VARIABLES)]),
+        st.integers(0, 9).map(lambda n: (tirx.IntImm("int32", n), lambda at: n)),
+    )
+    by = st.integers(1, 7)
+
+    def wider(inner):
+        added = st.tuples(inner, inner).map(lambda p: (tirx.Add(p[0][0], p[1][0]), lambda at: p[0][1](at) + p[1][1](at)))
+        times = st.tuples(inner, by).map(lambda p: (tirx.Mul(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) * p[1]))
+        over = st.tuples(inner, by).map(
+            lambda p: (tirx.FloorDiv(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) // p[1])
+        )
+        rest = st.tuples(inner, by).map(
+            lambda p: (tirx.FloorMod(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) % p[1])
+        )
+        return st.one_of(added, times, over, rest)
+
+    return st.recursive(leaves, wider, max_leaves=6)
+
+
+@settings(deadline=None, max_examples=200)
+@given(indices(), st.sets(st.sampled_from([0, 1, 2])))
+def test_bounds_of_an_index_hold_all_its_values(index, moving):
+    expression, evaluate = index
+    found = index_of(expression, {variable: Sum({i: 1}) for i, variable in enumerate(VARIABLES)})
+    lengths = {i: LENGTHS[i] for i in moving}
+    values = {evaluate(at) for at in itertools.product(*(range(lengths.get(i, 1)) for i in range(3)))}
+    low, high = found.bounds(lengths)
+    assert low <= min(values) and max(values) <= high
+    assert len(values) <= found.values(lengths)
+    for i in range(3):
+        assert found.slope(i) == evaluate([int(i == j) for j in range(3)]) - evaluate([0, 0, 0])
+    if all(isinstance(term, int) and factor > 0 for term, factor in found.terms.items()):
+        assert (low, high) == (min(values), max(values))
 
 
 def test_windows_that_overlap_touch_their_elements_once():
@@ -144,27 +188,58 @@ def test_vectors_of_different_programs_have_one_length(kind):
     assert len(lengths) == 1
 
 
-# AutoTVM on features of programs.
+# Searches on features of programs.
 
 SPACE = {"name": {"_type": "choice", "_value": list(range(512))}}
 HIDDEN = random.Random(0).sample(range(512), 512)
+SIGHTED = [("AutoTVM", {"batch_size": 8}), ("WalkGP", {})]
 
 
-def told(features):
-    """Of 64 configurations the fitness: what a program is like is not in its name, and of odd ones there is none."""
-    search = create_search("AutoTVM", SearchSpace.from_json(SPACE), seed=0, batch_size=8, features=features)
-    describe = lambda config: None if config["name"] % 2 else np.array([HIDDEN[config["name"]]], dtype=float)  # noqa: E731
-    settle = lambda config: None if describe(config) is None else config  # noqa: E731
-    study = Study(search, settle=settle, describe=lambda kind: describe)
+def hidden(config):
+    """What a program is like, which its name does not tell; of odd ones there is none."""
+    return None if config["name"] % 2 else np.array([HIDDEN[config["name"]]], dtype=float)
+
+
+def told(search, features, class_args):
+    """The fitness of 64 configurations, the hidden number."""
+    search = create_search(search, SearchSpace.from_json(SPACE), seed=0, features=features, **class_args)
+    settle = lambda config: None if hidden(config) is None else config  # noqa: E731
+    study = Study(search, settle=settle, describe=lambda kind: hidden)
     return [trial.fitness for trial in study.run(lambda config: (float(HIDDEN[config["name"]]), None), 64)]
 
 
-def test_autotvm_sees_programs():
+@pytest.mark.parametrize("search, class_args", SIGHTED)
+def test_a_search_sees_programs(search, class_args):
     best = sorted((HIDDEN[name] for name in range(0, 512, 2)), reverse=True)
-    sighted, blind = told("relation"), told("configuration")
+    sighted, blind = told(search, "relation", class_args), told(search, "configuration", class_args)
     assert max(sighted) == best[0]
     assert len(set(best[:16]) & set(sighted)) > len(set(best[:16]) & set(blind))
-    assert sighted == told("relation")
+    assert sighted == told(search, "relation", class_args)
+
+
+def test_no_score_has_a_part_in_what_is_predicted_for_it():
+    rng = np.random.default_rng(0)
+    noise, scores = rng.standard_normal((64, 8)), rng.standard_normal(64)
+    points = [(number,) for number in range(64)]
+    space = SearchSpace.from_json({"number": {"_type": "choice", "_value": list(range(96))}})
+    programs = Programs(space, lambda config: rng.standard_normal(8) if config["number"] > 63 else noise[config["number"]])
+    assert programs.known(points) == points
+    assert not programs.trend(points).any()
+    programs.learn(points, scores)
+    assert abs(np.corrcoef(programs.trend(points), scores)[0, 1]) < 0.4
+    within = np.mean([model.inplace_predict(noise) for model in programs._models], axis=0)
+    assert np.corrcoef(within, scores)[0, 1] > 0.8
+
+
+def test_programs_sources_and_failures_together():
+    space = SearchSpace.from_json({"x": {"_type": "factor", "_value": [256, 3]}})
+    fitness = lambda config: None if config["x"][1] > 32 else 1 / (1 + abs(config["x"][2] - 16))  # noqa: E731
+    search = create_search("WalkGP", space, seed=0, features="relation")
+    search.transfer([[(config, fitness(config)) for config in create_search("Random", space, seed=1).ask(30)]])
+    describe = lambda config: np.array(config["x"], dtype=float)  # noqa: E731
+    study = Study(search, describe=lambda kind: describe)
+    found = [trial.fitness for trial in study.run(lambda config: (fitness(config), None), 24, batch=2)]
+    assert max(filter(None, found)) == 1
 
 
 def test_without_a_task_there_are_no_programs():

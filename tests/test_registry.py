@@ -53,8 +53,13 @@ def test_the_class_documents_every_argument_and_what_the_paper_has(name):
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_default_left_open_stands_for_what_the_table_says(name):
-    created = create_search(name, SearchSpace.from_json(SPACE))
-    left_open = {"AutoTVM": ["objective", "chains", "steps"], "Bansor": ["inner_args"], "TaskScheduler": ["counts", "flop", "inner_args"]}
+    created = create_search(name, SearchSpace.from_json({"nested": {"_type": "choice", "_value": [{"_name": "a", **SPACE}]}}))
+    left_open = {
+        "WalkGP": ["features"],
+        "AutoTVM": ["objective", "chains", "steps"],
+        "Bansor": ["inner_args"],
+        "TaskScheduler": ["counts", "flop", "inner_args"],
+    }
     open_ones = [argument for argument in SEARCHES[name].arguments if argument.default is None]
     assert [argument.name for argument in open_ones] == left_open.get(name, [])
     assert all(getattr(created, argument.name) == argument.value for argument in open_ones)

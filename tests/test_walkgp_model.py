@@ -288,7 +288,7 @@ def test_the_maximum_is_what_scoring_everything_finds(constraints):
         gain = expected_gain(GaussianProcess(kernel).posterior(kernel.rows(measured), scores, kernel.rows([])))
         pool, rng = Pool(space, kernel.rows), random.Random(seed)
         pool.widen(rng)
-        chosen = maximise(gain, pool, fitness, set(measured), 300, rng)
+        chosen, *_ = maximise(gain, pool, fitness, set(measured), 300, rng)
         unseen = [point for point in everything if point not in fitness]
         assert chosen in unseen
         found += gain(kernel.rows([chosen]))[0] >= gain(kernel.rows(unseen)).max() - 5e-5  # single precision

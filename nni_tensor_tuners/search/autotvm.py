@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from ..space.nested import flatten
-from .base import Search, check_choice, check_integer, check_number, nearest_here
+from .base import CONFIGURATION, SEEN, Search, check_choice, check_integer, check_number, nearest_here
 from .cost_model import CostModel, one_thread
 
 _log = logging.getLogger(__name__)
@@ -19,9 +19,6 @@ IDLE_STEPS = 50
 BOOTSTRAPPED = 5
 # Standard deviations that the upper confidence bound adds to the mean.
 CONFIDENCE = 1.0
-# The features that the model can see: the configuration's own numbers, or the program's (`tasks.features.FEATURES`).
-CONFIGURATION = "configuration"
-SEEN = (CONFIGURATION, "loop", "relation", "store")
 # Of simulated annealing, where seeing a configuration costs nothing, and where its program must be made first, milliseconds
 # each: so many chains, None for one for each configuration of a batch, and so many steps.
 ANNEALING = {True: (128, 500), False: (None, 8)}

@@ -5,6 +5,11 @@ import random
 from abc import ABC, abstractmethod
 
 
+# What a model can see of a configuration: its own numbers, or its program's features (`tasks.features.FEATURES`).
+CONFIGURATION = "configuration"
+SEEN = (CONFIGURATION, "loop", "relation", "store")
+
+
 class Exhausted(Exception):
     """Every configuration that satisfies the constraints has been asked or told."""
 

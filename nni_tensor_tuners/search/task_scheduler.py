@@ -4,7 +4,7 @@ import math
 import re
 
 from ..space.nested import NAME
-from .base import check_choice, check_number
+from .base import CONFIGURATION, check_choice, check_number
 from .rounds import Rounds
 
 GOLDEN = 1.618  # Ansor's: tasks are alike whose operations differ by less than this factor, or so
@@ -37,7 +37,7 @@ class TaskScheduler(Rounds):
     Parameters
     ----------
     inner, inner_args
-        The search inside a task, and its arguments by name; left out, ``initial: 1`` for WalkGP.
+        The search inside a task, and its arguments by name; left out, for WalkGP ``initial: 1`` and ``features: configuration``.
     selection
         "ucb", "gradient" or "round-robin".
     exploration
@@ -69,7 +69,8 @@ class TaskScheduler(Rounds):
         inner_args=None,
     ):
         if inner_args is None and inner == "WalkGP":
-            inner_args = {"initial": 1}  # a task has some ten trials, and begins with a default schedule
+            # A task has some ten trials, too few for trees, and begins with a default schedule.
+            inner_args = {"initial": 1, "features": CONFIGURATION}
         super().__init__(space, seed, inner, inner_args, round_size, ("TaskScheduler",))
         check_choice("selection", selection, ("ucb", "gradient", "round-robin"))
         most = {"exploration": 100, "alpha": 1, "beta": 100, "epsilon": 1}

@@ -1,4 +1,4 @@
-"""The unseen configuration with the highest acquisition: among random ones, offspring of the best, and up along the edges."""
+"""The unseen configurations with the highest acquisition: among random ones, offspring of the best, and up along the edges."""
 
 import functools
 from itertools import islice
@@ -45,7 +45,7 @@ class Pool:
 
 
 def maximise(acquisition, pool, fitness, seen, offspring, rng):
-    """The legal point, not among ``seen``, with the highest acquisition that could be found; None where none was found.
+    """Legal points, not among ``seen``: those with the highest acquisition that could be found, the highest first.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
         consider(around, pool.to_rows(around))
         if max(found.values()) == before:
             break
-    return max(found, key=found.get) if found else None
+    return sorted(found, key=found.get, reverse=True)
 
 
 def breed(space, fitness, seen, count, rng):

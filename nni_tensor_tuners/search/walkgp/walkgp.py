@@ -7,18 +7,21 @@ from scipy.linalg import LinAlgError
 from threadpoolctl import ThreadpoolController
 
 from ...space.nested import Branches
-from ..base import Search, check_choice, check_integer, check_number, nearest_here
+from ..base import CONFIGURATION, SEEN, Search, check_choice, check_integer, check_number, nearest_here
 from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
 from .maximise import Pool, maximise
 from .process import GaussianProcess
+from .programs import Programs
 from .scores import performance_scores, success_scale
-from .transfer import learn, trend_of
+from .transfer import SOURCE_TRIALS, learn, trend_of
 
 # The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
 ALONE_EVERY = 4
 # Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for that.
 MOST_BLIND = 16
+# What is seen of programs, where the space is one of sketches.
+USUAL = "relation"
 
 
 class WalkGP(Search):
@@ -29,8 +32,8 @@ class WalkGP(Search):
         acquisition(x) = log EI(x) + failure_weight * log P(x succeeds)
 
     is maximised over random configurations, offspring of the best ones, and along the space's edges. What was measured
-    elsewhere (`transfer`) is part of both processes. docs/walkgp.md has the equations. When trials cost less than some
-    milliseconds, or thousands of them are to be made, OpEvo is the better choice.
+    elsewhere (`transfer`) is part of both processes, what programs are like of the first. docs/walkgp.md has the equations.
+    When trials cost less than some milliseconds, or thousands of them are to be made, OpEvo is the better choice.
 
     Parameters
     ----------
@@ -45,6 +48,9 @@ class WalkGP(Search):
         "mixed"; "walk", "rbf" and "hamming" are there to compare with (`covariance.correlation`).
     divisibility
         Whether discrete integers are also seen by the powers of two that divide them.
+    features
+        What of programs boosted trees see whose prediction is one more trend, where the task is known: "relation", "loop" or
+        "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, as programs have.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
@@ -56,7 +62,17 @@ class WalkGP(Search):
     1.0
     """
 
-    def __init__(self, space, seed=0, initial=4, offspring=300, failure_weight=2.0, kernel="mixed", divisibility=True):
+    def __init__(
+        self,
+        space,
+        seed=0,
+        initial=4,
+        offspring=300,
+        failure_weight=2.0,
+        kernel="mixed",
+        divisibility=True,
+        features=None,
+    ):
         super().__init__(space, seed)
         check_integer("initial", initial)
         check_integer("offspring", offspring, 0)
@@ -65,11 +81,19 @@ class WalkGP(Search):
         if not isinstance(divisibility, bool):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
         self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
+        nested = [each for each in space.parameters if isinstance(each, Branches)]
+        features = (USUAL if nested else CONFIGURATION) if features is None else features
+        check_choice("features", features, SEEN)
+        self.features = None if features == CONFIGURATION else features
+        self._programs = None
         self._kernel = WalkKernel(space, kernel, divisibility)
-        branches = sum(each.size for each in space.parameters if isinstance(each, Branches))
-        self._blind = max(initial, min(MOST_BLIND, initial * branches))
+        self._blind = max(initial, min(MOST_BLIND, initial * sum(each.size for each in nested)))
         self._sources = []
         self._set_up()
+
+    def see(self, describe):
+        super().see(describe)
+        self._programs = Programs(self.space, describe)
 
     def transfer(self, histories):
         sources = [self._source(history) for history in histories]
@@ -89,11 +113,12 @@ class WalkGP(Search):
         failing = [source for source in self._sources if source.success]
         of_performance, w = trend_of([source.performance for source in self._sources if source.performance], rows)
         of_success, v = trend_of([source.success for source in failing], rows, [source.share for source in failing])
-        first, second, end = self._kernel.width + np.cumsum([0, len(w), len(v)])
-        self._performance = GaussianProcess(self._kernel, slice(first, second), w)
-        self._success = GaussianProcess(self._kernel, slice(second, end), v)
+        first, second, end = self._kernel.width + np.cumsum([0, len(v), len(w)])
+        self._success = GaussianProcess(self._kernel, slice(first, second), v)
+        self._performance = GaussianProcess(self._kernel, slice(second, end), w)
+        self._with_programs = GaussianProcess(self._kernel, slice(second, end + 1), [*w, SOURCE_TRIALS**0.5])
         self._alone = GaussianProcess(self._kernel), GaussianProcess(self._kernel)  # the two, without sources
-        self._trends = of_performance, of_success
+        self._trends = of_success, of_performance
         self._pool = Pool(self.space, self._rows)
         self._trial_rows = {}  # point -> row; a proposal wants those of all trials again
 
@@ -130,7 +155,30 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
-        return maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
+        found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
+        if self._programs is None or alone:
+            return next(iter(found), None)
+        return self._by_programs(measured, scores, running, found, success)
+
+    def _by_programs(self, measured, scores, running, found, success):
+        """The best of the candidates whose programs are known, by a process with one more trend."""
+        programs = self._programs
+        known = set(programs.known([*measured, *running]))
+        built = np.array([point in known for point in measured], dtype=bool)
+        measured, scores = [point for point in measured if point in known], scores[built]
+        programs.learn(measured, scores)
+        candidates = programs.candidates(found, self._pool.points, self._seen, self.rng)
+        if not candidates:
+            return next(iter(found), None)
+        running = [point for point in running if point in known]
+        rows = [self._rows_with_programs(points) for points in (measured, running, candidates)]
+        performance = self._with_programs.posterior(rows[0], scores, rows[1])
+        return programs.choose(candidates, expected_gain(performance, success, self.failure_weight)(rows[2]))
+
+    def _rows_with_programs(self, points):
+        """Rows of points whose programs are known: levels, trends of performance, and that of the program."""
+        trend = self._programs.trend(points)[:, None] / SOURCE_TRIALS**0.5
+        return np.hstack([self._rows_of_trials(points), trend]).astype(np.float32)
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""

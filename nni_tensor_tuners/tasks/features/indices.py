@@ -20,7 +20,7 @@ class Sum:
         return low, high
 
     def values(self, lengths):
-        """How many values it takes where variables run so; an upper bound, exact where terms do not overlap or leave no gaps."""
+        """How many values it takes where variables run so: an upper bound, exact where terms do not overlap, or leave no gaps."""
         spans = [(most - least, factor) for (least, most), factor in self._ranges(lengths) if most > least]
         between = sum(span * abs(factor) for span, factor in spans) // (gcd(*(factor for _, factor in spans)) or 1)
         return min(prod(span + 1 for span, _ in spans), between + 1)
@@ -57,10 +57,11 @@ class Division:
         low, high = self.of.bounds(lengths)
         if not self.remainder:
             return low // self.by, high // self.by
-        return (low % self.by, high % self.by) if low // self.by == high // self.by else (0, min(self.by, high - low + 1) - 1)
+        return (low % self.by, high % self.by) if low // self.by == high // self.by else (0, self.by - 1)
 
     def slope(self, variable):
-        before, after = self.of.constant, self.of.constant + self.of.slope(variable)
+        before, _ = self.of.bounds({})
+        after = before + self.of.slope(variable)
         return after % self.by - before % self.by if self.remainder else after // self.by - before // self.by
 
 

@@ -6,13 +6,16 @@ A block's annotation ``schedule_rule`` takes it out of the hands of TVM's rules.
 
 # Values of the annotation: the rules, and that of blocks which another block's rule schedules.
 INPUT, OUTPUT, OF_ANOTHER = "tensor_tuners.winograd_input", "tensor_tuners.winograd_output", "None"
+# Those that TVM's own operators ask for and that it has for no CPU.
+MISSING = [f"meta_schedule.{kind}pool_{reduction}" for kind in ("", "adaptive_") for reduction in ("max", "avg")]
 
 
 def register():
     """Make the rules known to TVM."""
     from tvm_ffi import register_global_func
 
-    for name, rule in ((INPUT, _schedule_input), (OUTPUT, _schedule_output), ("pool_max", _leave_to_others)):
+    ours = {INPUT: _schedule_input, OUTPUT: _schedule_output, **dict.fromkeys(MISSING, _leave_to_others)}
+    for name, rule in ours.items():
         register_global_func(f"s_tir.meta_schedule.cpu.{name}", rule, override=True)
 
 

@@ -1,0 +1,95 @@
+"""What programs' features say of scores: a further trend, learned here, and the configurations that it is known of.
+
+A configuration's program takes milliseconds to make, so that features are known of some candidates only: of those that the model
+without them likes best, of offspring of those that it likes best with them, and of random ones.
+"""
+
+import numpy as np
+
+from ..cost_model import one_thread
+from .maximise import breed
+
+# Each time, so many more candidates of each kind are described; of all the best so many are kept.
+LIKED, BRED, RANDOM, KEPT = 8, 8, 4, 512
+# Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
+FOLDS = 5
+TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
+ROUNDS = 60
+# And anew, when there are so many times as many trials as last time.
+REFIT = 1.1
+
+
+class Programs:
+    """Boosted trees on features of programs, cross-fitted: no trial's score has a part in what is predicted for it.
+
+    Predictions of what was trained on would leave nothing for the process to explain (stacking; Wolpert 1992, "Stacked
+    generalization").
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    describe
+        Configuration -> features, shape (d,); None where it cannot be built.
+    """
+
+    def __init__(self, space, describe):
+        self.space, self._describe = space, describe
+        self._features = {}  # point -> its features; None where there is no program
+        self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
+        self._values = {}  # candidate -> its acquisition, the last time
+        one_thread()  # loads XGBoost now, while nobody waits for a proposal
+
+    def known(self, points):
+        """Those of some points that can be built; their features are known then."""
+        for point in points:
+            if point not in self._features:
+                self._features[point] = self._describe(self.space.config(point))
+        return [point for point in points if self._features[point] is not None]
+
+    def learn(self, points, scores):
+        """Learn from the scores, shape (n,), of trials at `known` points."""
+        if len(points) < self._fit_at:
+            return
+        self._fit_at = max(len(points) + 1, int(len(points) * REFIT))
+        self._folds = {point: place % FOLDS for place, point in enumerate(points)}
+        features, fold = self._rows(points), np.arange(len(points)) % FOLDS
+        self._models = [_trained(features[fold != each], scores[fold != each], each) for each in range(FOLDS)]
+
+    def trend(self, points):
+        """The scores predicted for `known` points, shape (n,); 0 before anything was learned."""
+        if not self._models or not points:
+            return np.zeros(len(points))
+        with one_thread():
+            found = np.array([model.inplace_predict(self._rows(points)) for model in self._models], dtype=float)
+        folds = [self._folds.get(point) for point in points]
+        return np.array([found[:, i].mean() if fold is None else found[fold, i] for i, fold in enumerate(folds)])
+
+    def candidates(self, liked, pool, seen, rng):
+        """Legal unseen points whose features are known, some of them new.
+
+        Parameters
+        ----------
+        liked
+            Points, those first that the model without features likes best.
+        pool
+            Random points.
+        """
+        new = [*liked[:LIKED], *breed(self.space, self._values, seen, BRED, rng), *rng.sample(pool, min(RANDOM, len(pool)))]
+        return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
+
+    def choose(self, points, values):
+        """The best of the candidates, given their acquisition; None if there is none."""
+        best = np.argsort(-values, kind="stable")[:KEPT].tolist()
+        self._values = {points[i]: values[i] for i in best}
+        return points[best[0]] if best else None
+
+    def _rows(self, points):
+        return np.array([self._features[point] for point in points])
+
+
+def _trained(features, scores, seed):
+    import xgboost
+
+    with one_thread():
+        return xgboost.train({**TREES, "seed": seed}, xgboost.DMatrix(features, scores), ROUNDS)
