@@ -111,7 +111,7 @@ _ENTRIES = (
             Argument(
                 "features",
                 None,
-                "of programs, what a trend is learned from: relation, loop, store; left out, with a nested choice; configuration: none",
+                "of programs, what a trend is learned from: relation (left out, with a nested choice), loop, store; configuration: no",
                 stands_for="relation",
             ),
         ),

@@ -37,7 +37,7 @@ class TaskScheduler(Rounds):
     Parameters
     ----------
     inner, inner_args
-        The search inside a task, and its arguments by name; left out, for WalkGP ``initial: 1`` and ``features: configuration``.
+        The search inside a task, and its arguments by name; left out, WalkGP has ``initial: 1``, ``features: configuration``.
     selection
         "ucb", "gradient" or "round-robin".
     exploration

@@ -1,7 +1,7 @@
 """What programs' features say of scores: a further trend, learned here, and the configurations that it is known of.
 
-A configuration's program takes milliseconds to make, so that features are known of some candidates only: of those that the model
-without them likes best, of offspring of those that it likes best with them, and of random ones.
+A configuration's program takes milliseconds to make, so that features are known of some candidates only: of those that the
+model without them likes best, of offspring of those that it likes best with them, and of random ones.
 """
 
 import numpy as np

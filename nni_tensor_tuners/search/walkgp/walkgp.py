@@ -50,7 +50,7 @@ class WalkGP(Search):
         Whether discrete integers are also seen by the powers of two that divide them.
     features
         What of programs boosted trees see whose prediction is one more trend, where the task is known: "relation", "loop" or
-        "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, as programs have.
+        "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, such as sketches.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})

@@ -20,7 +20,7 @@ class Sum:
         return low, high
 
     def values(self, lengths):
-        """How many values it takes where variables run so: an upper bound, exact where terms do not overlap, or leave no gaps."""
+        """How many values it takes where variables run so; an upper bound, exact where terms do not overlap, or have no gaps."""
         spans = [(most - least, factor) for (least, most), factor in self._ranges(lengths) if most > least]
         between = sum(span * abs(factor) for span, factor in spans) // (gcd(*(factor for _, factor in spans)) or 1)
         return min(prod(span + 1 for span, _ in spans), between + 1)
