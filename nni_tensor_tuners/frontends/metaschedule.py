@@ -32,7 +32,7 @@ from ..search import create_search
 from ..space import SearchSpace
 from ..study import Study
 from ..tasks.device import find_device, usable_cores
-from ..tasks.features import vector
+from ..tasks.features import describer
 from ..tasks.program import Program, sketches
 from ..tasks.program.default import default
 from ..tasks.program.load import save
@@ -206,16 +206,8 @@ class _Strategy(PySearchStrategy):
         first = filter(None, [default(made, device_of(self.context.target))])
         self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
         made_search = create_search(self.search, space, seed=self.seed, **self.class_args)
-        self.study = Study(made_search, settle=settle, first=first, describe=self._describer)
-
-    def _describer(self, features):
-        def describe(config):
-            try:
-                return vector(features, self.schedule(config).mod, self.context.target)
-            except Exception:  # TVM's ScheduleError is no ValueError
-                return None
-
-        return describe
+        describe = functools.partial(describer, module_of=lambda config: self.schedule(config).mod, target=self.context.target)
+        self.study = Study(made_search, settle=settle, first=first, describe=describe)
 
     def post_tuning(self):
         self.study = None

@@ -217,7 +217,7 @@ class AutoTVM(Search):
         incumbent = predict(rows)[0].max()
 
         def score(points):
-            seen = np.array([self._is_seen(point) for point in points])
+            seen = np.array([self._is_seen(point) for point in points]) if self.features else np.full(len(points), True)
             scores = np.full(len(points), -np.inf)
             if seen.any():
                 mean, deviation = predict(self._rows([point for point, each in zip(points, seen) if each]))

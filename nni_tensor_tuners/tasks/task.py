@@ -96,19 +96,14 @@ class Tunable(ABC):
         features
             One of `tasks.features.FEATURES`.
         """
-        from .features import vector
+        from .features import describer
         from .target import target_of
 
-        target = target_of(device)
-
-        def describe(config):
+        def module_of(config):
             task, own_config = self.part(config)
-            try:
-                return vector(features, task.module(own_config, device), target)
-            except Exception:  # TVM's ScheduleError is no ValueError
-                return None
+            return task.module(own_config, device)
 
-        return describe
+        return describer(features, module_of, target_of(device))
 
     def first(self, device):
         """Configurations that are known to be sound without measuring; a study begins with them."""

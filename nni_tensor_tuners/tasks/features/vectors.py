@@ -70,3 +70,15 @@ FEATURES = {"loop": loop_context, "relation": relation, "store": per_store}
 def vector(kind, module, target):
     """The features of a module, shape (n,), n the same for every module; ``kind`` is one of `FEATURES`."""
     return FEATURES[kind](module, target)
+
+
+def describer(kind, module_of, target):
+    """Function from a configuration to the `vector` of its module, ``module_of(config)``; None where that raises anything."""
+
+    def describe(config):
+        try:
+            return vector(kind, module_of(config), target)
+        except Exception:  # TVM's ScheduleError is no ValueError
+            return None
+
+    return describe
