@@ -290,6 +290,21 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
     assert "holds the records of another comparison" in capsys.readouterr().err
 
 
+def test_collect_measures_and_describes_several_workloads_and_goes_on(tmp_path, capsys):
+    shape = ["--n", "16", "--k", "16", "--m", "16", "--target", "cpu"]
+    command = ["collect", "mm1", "mm2", *shape, "--trials", "2", "--features", "relation", "store", "--output", str(tmp_path)]
+    assert main(command) == 0
+    printed, file = capsys.readouterr().out, tmp_path / records.RECORDS
+    found = records.read(file)
+    assert [record["name"] for record in found] == ["mm1-n16-k16-m16", "mm2-n16-k16-m16"] * 2
+    assert all(len(record["features"]["relation"]) == 176 and len(record["features"]["store"]) == 328 for record in found)
+    assert "mm2-n16-k16-m16: 2 trials, 0 failed, best" in printed
+    file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:3]))  # as if it had been killed
+    assert main(command) == 0
+    again = records.read(file)
+    assert again[:3] == found[:3] and again[3]["config"] == found[3]["config"] and len(again) == 4
+
+
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "nni_tensor_tuners.frontends.local.measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"}

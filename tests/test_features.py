@@ -1,6 +1,7 @@
 """Features of programs: the loop context and the relations of AutoTVM's paper, against its figure 3b and against counting."""
 
 import itertools
+import json
 import random
 from math import log2, prod
 
@@ -14,13 +15,15 @@ from tvm import s_tir, te, tirx
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.frontends.local import LocalStudy
+from nni_tensor_tuners.frontends.nni.settings import read_histories
 from nni_tensor_tuners.search.walkgp.programs import Programs
-from nni_tensor_tuners.study import Study
+from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
 from nni_tensor_tuners.tasks.features import FEATURES, longest_chain, loops_of, vector
 from nni_tensor_tuners.tasks.features.indices import Sum, index_of
 from nni_tensor_tuners.tasks.features.vectors import BUFFERS, THRESHOLDS
+from nni_tensor_tuners.tasks.matmul import Matmul
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.target import target_of
 
@@ -97,7 +100,9 @@ def indices():
 
     def wider(inner):
         added = st.tuples(inner, inner).map(lambda p: (tirx.Add(p[0][0], p[1][0]), lambda at: p[0][1](at) + p[1][1](at)))
-        times = st.tuples(inner, by).map(lambda p: (tirx.Mul(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) * p[1]))
+        times = st.tuples(inner, by).map(
+            lambda p: (tirx.Mul(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) * p[1])
+        )
         over = st.tuples(inner, by).map(
             lambda p: (tirx.FloorDiv(p[0][0], tirx.IntImm("int32", p[1])), lambda at: p[0][1](at) // p[1])
         )
@@ -173,9 +178,30 @@ def test_the_relation_is_the_most_below_a_threshold():
     assert (np.diff(found, axis=-1) >= 0).all()
 
 
+def test_the_tree_of_a_program():
+    """A loop is inside the one that the tree says is around it: its turns are as many as those of that one."""
+    for task in (Matmul(64, 64, 64), Program("softmax(n=24, m=32)")):
+        space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+        settle, rng = task.settler(CPU), random.Random(0)
+        module = task.module(next(filter(None, (settle(space.sample(rng)) for _ in range(99)))), CPU)
+        rows = vector("tree", module, TARGET)
+        loops = [loop for root in loops_of(module) for loop in nested(root)]
+        there = rows[rows[:, 1] > 0]
+        assert len(there) == len(loops)
+        for (around, length, top_down, *_), loop in zip(there, loops):
+            assert (length, top_down) == pytest.approx((log2(1 + loop.length), log2(1 + loop.top_down)))
+            outside = loops[int(around) - 1] if around else None
+            assert loop.top_down == (outside.top_down * outside.length if outside else 1)
+            assert outside is None or loop in outside.children
+
+
+def nested(loop):
+    return [loop, *(each for child in loop.children for each in nested(child))]
+
+
 @pytest.mark.parametrize("kind", FEATURES)
-def test_vectors_of_different_programs_have_one_length(kind):
-    lengths = set()
+def test_vectors_of_different_programs_have_one_shape(kind):
+    shapes = set()
     for text in ("matmul(n=24, k=32, m=40)", "softmax(n=24, m=32)", f"{TESTS / 'my_ops.py'}:dense", "c1d(length=16)"):
         task = Program(text)
         space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
@@ -184,8 +210,8 @@ def test_vectors_of_different_programs_have_one_length(kind):
         found = [describe(config) for config in configs if config is not None]
         assert all(np.isfinite(each).all() for each in found)
         assert len({each.tobytes() for each in found}) > 1
-        lengths |= {len(each) for each in found}
-    assert len(lengths) == 1
+        shapes |= {each.shape for each in found}
+    assert len(shapes) == 1
 
 
 # Searches on features of programs.
@@ -246,8 +272,9 @@ def test_without_a_task_there_are_no_programs():
     search = create_search("AutoTVM", SearchSpace.from_json(SPACE), features="loop")
     with pytest.raises(ValueError, match="features: loop are of programs"):
         Study(search).ask([0])
-    with pytest.raises(ValueError, match="transfer: not with features: loop"):
-        search.transfer([[({"name": 0}, 1.0)]])
+    for elsewhere in ([({"name": 0}, 1.0)], [([1.0], 1.0), ([1.0, 2.0], 1.0)]):
+        with pytest.raises(ValueError, match="transfer: expected features of programs, loop, all of one length"):
+            search.transfer([elsewhere])
     with pytest.raises(ValueError, match="features must be one of configuration, loop, relation, store"):
         create_search("AutoTVM", SearchSpace.from_json(SPACE), features="paper")
 
@@ -260,3 +287,45 @@ def test_a_program_tuned_by_its_features(search, class_args, tmp_path):
     study = LocalStudy(task, CPU, search, 0, class_args, tmp_path / "records.jsonl", {})
     records = list(study.run(10))
     assert len(records) == 10 and all(record["error_code"] == 0 for record in records)
+
+
+def test_what_programs_are_like_is_transferred_between_spaces_without_a_parameter_in_common():
+    """What is known are features and their fitness: the first of them is the distance from what is good."""
+    space = SearchSpace.from_json({"x": {"_type": "factor", "_value": [2**9, 3]}})
+    describe = lambda config: np.array([abs(np.log2(config["x"][2]) - 4), np.log2(config["x"][0])])  # noqa: E731
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(0, 9, (200, 2)).astype(float)
+    elsewhere = [[(list(vector), 1 / (1 + vector[0])) for vector in vectors]]
+    first = {}
+    for told in (False, True):
+        search = create_search("AutoTVM", space, seed=0, features="relation", batch_size=8, epsilon=0)
+        if told:
+            search.transfer(elsewhere)
+        search.see(describe)
+        first[told] = [describe(config)[0] for config in search.ask(8)]
+    assert np.mean(first[True]) < 1 < np.mean(first[False])
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_records_of_one_operator_serve_another(stored, tmp_path, monkeypatch):
+    """Measured: a product of matrices. Told: a convolution's search, by the programs' features, stored or made anew."""
+    path = tmp_path / "records.jsonl"
+    study = LocalStudy(Matmul(32, 32, 32), CPU, "Random", 0, {}, path, {}, features=["relation"] if stored else [])
+    assert len(list(study.run(4))) == 4
+    found = records.read(path)
+    assert [set(record.get("features", {})) for record in found] == [{"relation"} if stored else set()] * 4
+    made = [describe_by_hand(record) for record in found]
+    if stored:
+        monkeypatch.setattr("nni_tensor_tuners.tasks.recorded.from_dict", None)  # nothing is made
+    (history,) = read_histories([str(path)], Objective(), "relation")
+    np.testing.assert_array_equal([vector for vector, _ in history], made)
+    assert [fitness for _, fitness in history] == [record["tflops"] for record in found]
+    search = create_search("AutoTVM", SearchSpace.from_json(SPACE), features="relation", batch_size=2)
+    search.transfer([history])
+    path.write_text(json.dumps({"config": {"x": 1}, "error_code": 0, "tflops": 1.0}) + "\n")
+    with pytest.raises(ValueError, match="no record is of a program that can be made here, or has its relation features"):
+        read_histories([str(path)], Objective(), "relation")
+
+
+def describe_by_hand(record):
+    return vector("relation", Matmul(32, 32, 32).module(record["config"], CPU), TARGET)

@@ -23,7 +23,7 @@ def extend(run, record, clock):
     run["clock"].append(clock)
 
 
-def compare(task, device, constraints, searches, seeds, trials, output, progress):
+def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -41,6 +41,8 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
         A folder that exists.
     progress
         A `cli.progress.Progress`.
+    histories
+        label -> what that search is given of elsewhere, as for `Search.transfer`; those left out, nothing.
 
     Returns
     -------
@@ -52,7 +54,8 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     for seed in range(seeds):
         for label, (name, class_args) in searches.items():
             tags = {"search": label, "seed": seed}
-            study = LocalStudy(task, device, name, seed, class_args, path, tags, constraints)
+            known = (histories or {}).get(label, ())
+            study = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, histories=known)
             run = {**tags, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
             lives.append((study, study.run(trials), run))
     left = trials * len(lives) - sum(min(study.known, trials) for study, _, _ in lives)

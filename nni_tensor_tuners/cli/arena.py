@@ -1,9 +1,10 @@
-"""The commands that compare searches: replay, compare, sensitivity."""
+"""The commands that compare searches, and the one that collects what their models learn from."""
 
 import time
 from pathlib import Path
 
 from ..search import SEARCHES
+from ..search.base import CONFIGURATION, SEEN, TREE
 from ..study import records
 from ..tasks import OPERATORS, WORKLOADS
 from ..tasks.arguments import WORKLOAD_HELP, add_shape, named_task, positive
@@ -16,7 +17,7 @@ PARENTS = (2, 4, 8, 16, 32)
 
 
 def add_commands(command):
-    """Add the three commands to a parser.
+    """Add the commands to a parser.
 
     Parameters
     ----------
@@ -66,6 +67,32 @@ def add_commands(command):
     _add_jobs(sub)
     _add_live(sub)
 
+    sub = command(
+        "collect",
+        _collect,
+        "Measure random configurations of several workloads, and record them with what their programs are like.",
+        "AutoTVM with features of programs learns from the records of any operators, shapes and devices (its transfer). Every "
+        "trial is recorded as it ends, and the same command goes on where it was interrupted.\n\n"
+        "example: tensor-tuners collect resnet18-c1 resnet18-c2 --trials 100 --features relation",
+    )
+    sub.add_argument(
+        "workloads",
+        nargs="+",
+        metavar="WORKLOAD",
+        help=WORKLOAD_HELP,
+    )
+    sub.add_argument("--trials", type=positive, default=100, help="configurations of each (default: 100)")
+    sub.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    sub.add_argument(
+        "--features",
+        nargs="+",
+        choices=[*(each for each in SEEN if each != CONFIGURATION), TREE],
+        default=["relation"],
+        help="kinds that are recorded (default: relation)",
+    )
+    sub.add_argument("--output", metavar="FOLDER", default="runs/collect", help="where (default: runs/collect)")
+    _add_where(sub)
+
 
 _LANDSCAPE_HELP = (
     "a folder with a MANIFEST.json or one of its CSV files, a Kernel Tuner cache (.json, .json.gz), or an experiment's records"
@@ -98,6 +125,18 @@ def _add_jobs(sub):
 
 
 def _add_live(sub):
+    _add_where(sub)
+    sub.add_argument(
+        "--retime",
+        type=positive,
+        metavar="ROUNDS",
+        help="at the end, time what each run had found by then so many times more, in turns, and print the medians: the best of "
+        "many timings is a lucky one",
+    )
+    sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
+
+
+def _add_where(sub):
     add_shape(sub)
     sub.add_argument("--target", choices=["auto", *KINDS], default="auto", help="device to run on (default: auto)")
     sub.add_argument(
@@ -107,14 +146,6 @@ def _add_live(sub):
         metavar="EXPRESSION",
         help="search only configurations that satisfy this too, such as 'X[1] == 1'; may be given again",
     )
-    sub.add_argument(
-        "--retime",
-        type=positive,
-        metavar="ROUNDS",
-        help="at the end, time what each run had found by then so many times more, in turns, and print the medians: the best of "
-        "many timings is a lucky one",
-    )
-    sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
 
 
 def _replay(args):
@@ -146,6 +177,23 @@ def _sensitivity(args):
     args.workload = args.sources[0]
     live = len(args.sources) == 1 and args.workload in (*WORKLOADS, *OPERATORS)
     (_compare_and_report if live else _replay_and_report)(args, searches, figures)
+
+
+def _collect(args):
+    from ..arena.collect import collect
+
+    tasks = {}
+    for args.workload in dict.fromkeys(args.workloads):
+        task, _, name = named_task(args)
+        tasks[name] = task
+    output = _output_folder(args.output)
+    progress = Progress()
+    found = collect(tasks, find_device(args.target), args.constraint, args.seed, args.trials, args.features, output, progress)
+    for name, trials in found.items():
+        best = records.best(trials)
+        failed = sum(not records.succeeded(record) for record in trials)
+        progress.say(f"{name}: {len(trials)} trials, {failed} failed" + (f", best {best['tflops']:.4g} TFLOPS" if best else ""))
+    progress.say(f"written to {output}: {records.RECORDS}")
 
 
 def _replay_and_report(args, searches, figures):

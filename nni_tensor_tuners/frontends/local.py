@@ -37,14 +37,21 @@ class LocalStudy:
         Expressions beyond the device's.
     known
         Records that the search is told before its first trial.
+    features
+        Kinds of features of programs (`tasks.features.FEATURES`) that records are given, for models of other tasks.
+    histories
+        What the search is given of elsewhere, as for `Search.transfer`.
     """
 
-    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=(), known=()):
+    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=(), known=(), features=(), histories=()):
         space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *constraints])
         start = time.perf_counter()
         made = create_search(search, space, seed=seed, **class_args)
+        if histories:
+            made.transfer(histories)
         describe = functools.partial(task.describer, device)
         self.study = Study(made, settle=task.settler(device), first=task.first(device), describe=describe)
+        self._describers = {kind: describe(kind) for kind in features}
         self._objective = Objective(task.optimize_mode)
         told = [(task.config_of(record), self._objective.of_record(record)) for record in known]
         self.study.warm_start((config, fitness) for config, fitness in told if config is not None)
@@ -106,6 +113,9 @@ class LocalStudy:
             **place,
         }
         record.update(of_network(self._task, self._device, self._trials, record))
+        if self._describers:
+            described = {kind: describe(config) for kind, describe in self._describers.items()}
+            record["features"] = {kind: found.tolist() for kind, found in described.items() if found is not None}
         records.append(self._path, record)
         return record
 

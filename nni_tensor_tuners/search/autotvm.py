@@ -8,11 +8,12 @@ import time
 import numpy as np
 
 from ..space.nested import flatten
-from .base import CONFIGURATION, SEEN, Search, check_choice, check_integer, check_number, nearest_here
+from .base import CONFIGURATION, SEEN, TREE, Search, check_choice, check_integer, check_number, nearest_here
 from .cost_model import CostModel, one_thread
 
 _log = logging.getLogger(__name__)
 
+MODELS = ("xgboost", "treegru")
 # Simulated annealing stops early after this many steps that brought no better candidate (as in AutoTVM).
 IDLE_STEPS = 50
 # Bootstrapped models for an acquisition that needs uncertainty (section 6.1).
@@ -40,7 +41,7 @@ class AutoTVM(Search):
 
     - By default the model sees the configuration's own numbers (`Parameter.tree_features`). With the program's, loop contexts
       (section A.2.1) or relation features (A.2.2), annealing is shorter: a program takes milliseconds to make.
-    - Its model of trees is here, its TreeGRU (section 3.1) is not.
+    - Of its TreeGRU the context-encoded one is here (figure 3d), which transfers; how it is trained the paper leaves open.
     - A batch is chosen from the results there are when the one before has been handed out, so that trials can run side by side;
       told in turn, it is Algorithm 1.
     - No configuration is measured twice.
@@ -51,10 +52,10 @@ class AutoTVM(Search):
       ends early after 50 steps that brought no better candidate, as in TVM; epsilon of a small batch is a share on average;
       improvement is counted from the model's best score of what was measured; the confidence bound is one deviation above the
       mean.
-    - What is transferred (`transfer`) are configurations. The global model and equation 4 are section 4's, but that section
-      turns away from configuration features, for a loop context that means the same for every shape and operator: in figure 9
-      they serve within one task only. Here they serve between shapes and devices that have the same parameters, as far as the
-      same tiles are good there.
+    - With features of programs, what is transferred (`transfer`) is section 4: one global model of any tasks, shapes and
+      devices, and equation 4. By default it is configurations, which that section turns away from: in figure 9 they serve
+      within one task only. Here they serve between shapes and devices that have the same parameters, as far as the same tiles
+      are good there.
 
     Parameters
     ----------
@@ -66,8 +67,10 @@ class AutoTVM(Search):
     acquisition
         "mean" (the paper's choice), or "ei" (expected improvement) or "ucb" (upper confidence bound) over 5 bootstrapped
         models.
+    model
+        "xgboost", boosted trees, or "treegru", which sees the programs' loops themselves and takes PyTorch.
     features
-        What the model sees: "configuration", "loop", "relation", or "store", which are MetaSchedule's. All but the first take a
+        What boosted trees see: "configuration", "loop", "relation", or "store", which are MetaSchedule's. All but the first take a
         task whose programs they are of.
     chains, steps
         Of the simulated annealing; left out, 128 and 500, as in the paper (section A.3), and with features of programs
@@ -98,6 +101,7 @@ class AutoTVM(Search):
         batch_size=64,
         objective=None,
         acquisition="mean",
+        model="xgboost",
         features=CONFIGURATION,
         chains=None,
         steps=None,
@@ -111,8 +115,12 @@ class AutoTVM(Search):
         if objective is None:
             objective = "rank" if acquisition == "mean" else "regression"
         check_choice("objective", objective, ("rank", "regression"))
+        check_choice("model", model, MODELS)
         check_choice("features", features, SEEN)
-        self.features = None if features == CONFIGURATION else features
+        if model == "treegru" and features != CONFIGURATION:
+            raise ValueError(f"features: {features} are for model: xgboost; a TreeGRU sees the loops themselves")
+        self.model = model
+        self.features = TREE if model == "treegru" else None if features == CONFIGURATION else features
         usual_chains, usual_steps = ANNEALING[self.features is None]
         chains = usual_chains or batch_size if chains is None else chains
         steps = usual_steps if steps is None else steps
@@ -129,9 +137,9 @@ class AutoTVM(Search):
         self.epsilon = epsilon
         self.candidates = candidates
         self.diversity = diversity
-        self.model_seconds = []  # one entry per batch: fitting and annealing
-        one_thread()  # loads XGBoost now, while nobody waits for a proposal
         self._generator = np.random.default_rng(self.rng.getrandbits(64))
+        self.model_seconds = []  # one entry per batch: fitting and annealing
+        self._cost_model(1)  # loads XGBoost or PyTorch now, while nobody waits for a proposal
         self._global = None  # a model of what was measured elsewhere
         self._states = []  # of the chains
         self._batch = []
@@ -140,25 +148,30 @@ class AutoTVM(Search):
         self._movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
 
     def transfer(self, histories):
-        """Train a global model (equation 4) on configurations measured elsewhere; see the class for how that is not section 4.
+        """Train a global model (equation 4) on what was measured elsewhere; see the class for what section 4 has of it.
 
         Raises
         ------
         ValueError
             If nothing was measured there, or if the configurations have other parameters.
         """
-        if self.features is not None:
-            raise ValueError(f"transfer: not with features: {self.features}, only with features: {CONFIGURATION}")
-        features, labels, groups = [], [], []
+        rows, labels, groups = [], [], []
         for group, history in enumerate(histories):
-            for config, _ in history:
-                features.append(self._features_elsewhere(config))
+            rows += [self._features_elsewhere(config) if self.features is None else config for config, _ in history]
             labels.append(normalised([fitness for _, fitness in history]))
             groups += [group] * len(history)
-        if not features:
+        if not rows:
             raise ValueError("transfer: nothing was measured there")
-        self._global = CostModel(self.objective, 1, self._generator)
-        self._global.fit(np.array(features), np.concatenate(labels), np.array(groups))
+        try:
+            rows = np.array(rows, dtype=float)
+        except (TypeError, ValueError):
+            raise ValueError(f"transfer: expected features of programs, {self.features}, all of one length") from None
+        self._global = self._cost_model(1)
+        self._global.fit(rows, np.concatenate(labels), np.array(groups))
+
+    @property
+    def transfer_features(self):
+        return self.features
 
     def _propose(self):
         if self.features is not None and self._describe is None:
@@ -201,32 +214,46 @@ class AutoTVM(Search):
         """Train on all results; returns a function from points to scores, or None where there is nothing to learn from."""
         points = [point for point in self.results if self._is_seen(point)]
         labels = normalised([self.results[point] for point in points])
-        if self._global is None and not labels.any():
-            return None
         if not labels.any():
-            return lambda points: self._global.predict(self._rows(points))[0]
+            return None if self._global is None else self._scorer(self._global.predict)
         rows = self._rows(points)
         elsewhere = self._global.predict(rows)[0] if self._global else None
-        local = CostModel(self.objective, 1 if self.acquisition == "mean" else BOOTSTRAPPED, self._generator)
+        local = self._cost_model(1 if self.acquisition == "mean" else BOOTSTRAPPED)
         local.fit(rows, labels, offset=elsewhere)
 
         def predict(rows):
             mean, deviation = local.predict(rows)
             return (mean + self._global.predict(rows)[0] if self._global else mean), deviation  # Equation (4)
 
-        incumbent = predict(rows)[0].max()
+        return self._scorer(predict, predict(rows)[0].max())
+
+    def _scorer(self, predict, incumbent=None):
+        """Function from points to their acquisition, shape (n,), minus infinity where the model cannot see one.
+
+        Without an ``incumbent``, the best score of what was measured, there is no improvement to expect: the mean counts.
+        """
 
         def score(points):
             seen = np.array([self._is_seen(point) for point in points]) if self.features else np.full(len(points), True)
             scores = np.full(len(points), -np.inf)
             if seen.any():
                 mean, deviation = predict(self._rows([point for point, each in zip(points, seen) if each]))
-                if self.acquisition == "ei":
+                if self.acquisition == "ei" and incumbent is not None:
                     mean = expected_improvement(mean, deviation, incumbent)
                 scores[seen] = mean + CONFIDENCE * deviation if self.acquisition == "ucb" else mean
             return scores
 
         return score
+
+    def _cost_model(self, members):
+        if self.model == "xgboost":
+            one_thread()
+            return CostModel(self.objective, members, self._generator)
+        try:
+            from .tree_gru import TreeGRU
+        except ImportError:
+            raise ValueError("model: treegru takes PyTorch: pip install 'nni_tensor_tuners[treegru]'") from None
+        return TreeGRU(self.objective, members, self._generator)
 
     def _is_seen(self, point):
         """Whether the model can see a point: of programs, those that can be built."""

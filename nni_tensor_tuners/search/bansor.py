@@ -69,6 +69,8 @@ class Bansor(Rounds):
     def transfer(self, histories):
         """Hand each sketch's search what was measured of that branch; nothing, where no history has two successes of it.
 
+        Features of programs belong to no branch: with `transfer_features` every search is handed all.
+
         Raises
         ------
         ValueError
@@ -76,6 +78,10 @@ class Bansor(Rounds):
         """
         if len(self.arms) == 1 or not SEARCHES[self.inner].transfers:
             self.arms[0].transfer(histories)  # the search itself; or it says that it takes none
+            return
+        if self.transfer_features is not None:
+            for arm in self.arms:
+                arm.transfer(histories)
             return
         parts = [{arm: [] for arm in self.arms} for _ in histories]
         for part, history in zip(parts, histories):
@@ -87,6 +93,10 @@ class Bansor(Rounds):
             raise ValueError("transfer: fewer than two trials of any branch succeeded there")
         for arm in telling:
             arm.transfer(handed[arm])
+
+    @property
+    def transfer_features(self):
+        return self.arms[0].transfer_features
 
     def _choose(self):
         """The sketch of the next round, one of those not used up."""

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 # What a model can see of a configuration: its own numbers, or its program's features (`tasks.features.FEATURES`).
 CONFIGURATION = "configuration"
 SEEN = (CONFIGURATION, "loop", "relation", "store")
+# What only a TreeGRU sees, loop by loop.
+TREE = "tree"
 
 
 class Exhausted(Exception):
@@ -99,13 +101,14 @@ class Search(ABC):
         """Learn from configurations measured elsewhere: another shape of the operator, another device.
 
         What is shared is the configurations' own numbers, so the parameters must be the same, and it helps as far as the same
-        values are good there. It is not what section 4 of AutoTVM's paper recommends: features of the program, which mean the
-        same for every shape and operator.
+        values are good there. Or, with `transfer_features`, what the programs are like, which means the same for every shape
+        and operator (AutoTVM's paper, section 4).
 
         Parameters
         ----------
         histories
-            A list of (configuration, fitness) pairs for each kernel and device; None where a trial failed.
+            A list of (configuration, fitness) pairs for each kernel and device; None where a trial failed. With
+            `transfer_features` each configuration's features in its place, shape (n,).
 
         Raises
         ------
@@ -113,6 +116,11 @@ class Search(ABC):
             If the search cannot, or if the configurations have other parameters.
         """
         raise ValueError(f"{type(self).__name__} takes no transfer; a warm start tells it what was measured in this very space")
+
+    @property
+    def transfer_features(self):
+        """What `transfer` takes: features of programs of this kind (`tasks.features.FEATURES`); None: configurations."""
+        return None
 
     @property
     def known(self):

@@ -158,10 +158,11 @@ _ENTRIES = (
                 stands_for="rank",
             ),
             Argument("acquisition", "mean", "what candidates are chosen by: mean, ei or ucb", shown=True),
+            Argument("model", "xgboost", "of costs: xgboost, or treegru, over the loops of programs (takes PyTorch)"),
             Argument(
                 "features",
                 "configuration",
-                "what the model sees: configuration; loop or relation, the paper's; store, MetaSchedule's (these of programs)",
+                "what boosted trees see: configuration; loop or relation, the paper's; store, MetaSchedule's (these of programs)",
                 paper="relation",
             ),
             Argument(

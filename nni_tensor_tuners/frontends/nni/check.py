@@ -188,7 +188,8 @@ def _check_tuner(folder, tuner, search_space, kind):
             made = make_search(search, search_space, class_args, each)
             made.space.sample(random.Random(0))
             if transfer := class_args.get("transfer"):
-                made.transfer(read_histories(sources_of(transfer), objective_of(class_args)))
+                found = read_histories(sources_of(transfer), objective_of(class_args), made.transfer_features)
+                made.transfer(found)
         except ValueError as error:
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 

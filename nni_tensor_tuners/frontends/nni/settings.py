@@ -1,10 +1,13 @@
 """The tuner settings of an experiment, read alike by the tuner that runs and by the check before it."""
 
+import json
+
 from ...search import arguments_of, check_names, create_search
 from ...space import SearchSpace
 from ...study import Objective, records
 from ...tasks import OPERATORS, from_dict
 from ...tasks.device import KINDS, find_device, kind_of
+from ...tasks.recorded import features_of
 
 # The arguments that every search takes under NNI, in the order in which they are explained.
 ARGUMENTS = {
@@ -71,6 +74,29 @@ def objective_of(class_args):
     return Objective(class_args.get("optimize_mode", "maximize"), of)
 
 
-def read_histories(sources, objective):
-    """Records of earlier experiments as `Search.transfer` takes them: a list of (configuration, fitness) for each source."""
-    return [records.history(records.locate(source), objective) for source in sources]
+def read_histories(sources, objective, features=None):
+    """Records of earlier experiments as `Search.transfer` takes them, given its ``transfer_features``.
+
+    Returns
+    -------
+    A list for each source, and each task and device in it, of (configuration, fitness), or of (features, fitness).
+
+    Raises
+    ------
+    ValueError
+        If no program of a source can be made.
+    """
+    histories = []
+    for source in sources:
+        found = {}
+        for record in records.read(path := records.locate(source)):
+            known = record.get("config") if features is None else features_of(record, features)
+            if known is not None:
+                place = json.dumps([record.get("workload"), record.get("device")], sort_keys=True)
+                found.setdefault(place, []).append((known, objective.of_record(record)))
+        if features is not None and not found:
+            raise ValueError(
+                f"transfer: {path}: no record is of a program that can be made here, or has its {features} features"
+            )
+        histories += found.values()
+    return histories

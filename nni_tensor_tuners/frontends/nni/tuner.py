@@ -73,7 +73,7 @@ class TensorTuner(Tuner):
         self._objective = objective_of(self._class_args)
         if transfer := self._class_args.get("transfer"):
             sources = [self._locate("transfer", str(source)) for source in sources_of(transfer)]
-            search.transfer(read_histories(sources, self._objective))
+            search.transfer(read_histories(sources, self._objective, search.transfer_features))
         if self._study is not None:
             self._study.move_to(search)
             self._serve_waiting()

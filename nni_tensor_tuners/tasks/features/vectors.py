@@ -10,6 +10,8 @@ from .loops import ANNOTATIONS, longest_chain, loops_of
 
 # Of longer programs the innermost loops, and of more buffers the largest ones, are seen.
 LOOPS, BUFFERS = 32, 4
+# Numbers in the context of a loop.
+WIDTH = 3 + len(ANNOTATIONS) + 3 * BUFFERS
 # beta of the relations: powers of two, in elements touched.
 THRESHOLDS = tuple(2**power for power in range(1, 23))
 
@@ -20,8 +22,21 @@ def loop_context(module, target=None):
     Lengths, products, counts, reuse ratios and strides are logarithms of one more than they are.
     """
     rows = [_context(loop) for root in loops_of(module) for loop in _flat(root)][-LOOPS:]
-    width = 3 + len(ANNOTATIONS) + 3 * BUFFERS
-    return np.concatenate([np.zeros((LOOPS - len(rows)) * width), *rows]).astype(np.float32)
+    return np.concatenate([np.zeros((LOOPS - len(rows)) * WIDTH), *rows]).astype(np.float32)
+
+
+def loop_tree(module, target=None):
+    """For each of the first loops, outer before inner: the place of the loop around it, from 1, 0 where there is none, and its
+    context; zeros after the last. A TreeGRU's input (figure 3d)."""
+    found = np.zeros((LOOPS, 1 + WIDTH), dtype=np.float32)
+    loops = [loop for root in loops_of(module) for loop in _flat(root)][:LOOPS]
+    place_of = {id(loop): place for place, loop in enumerate(loops)}
+    for place, loop in enumerate(loops):
+        found[place, 1:] = _context(loop)
+        for child in loop.children:
+            if id(child) in place_of:
+                found[place_of[id(child)], 0] = place + 1
+    return found
 
 
 def relation(module, target=None):
@@ -64,11 +79,11 @@ def _context(loop):
     return np.append(numbers, [loop.annotation == each for each in ANNOTATIONS])
 
 
-FEATURES = {"loop": loop_context, "relation": relation, "store": per_store}
+FEATURES = {"loop": loop_context, "relation": relation, "store": per_store, "tree": loop_tree}
 
 
 def vector(kind, module, target):
-    """The features of a module, shape (n,), n the same for every module; ``kind`` is one of `FEATURES`."""
+    """The features of a module, of one shape for every module: (n,), of "tree" (loops, n); ``kind`` is one of `FEATURES`."""
     return FEATURES[kind](module, target)
 
 

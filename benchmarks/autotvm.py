@@ -1,0 +1,112 @@
+"""AutoTVM's components and its transfer, as figures 4 to 9 of its paper, on the device there is.
+
+usage: autotvm.py components [--workload resnet18-c6] [--trials 200] [--seeds 3] [--output runs/autotvm]
+       autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
+                             [--collect 100] [--trials 100] [--seeds 3] [--output runs/autotvm]
+
+components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials, and a TreeGRU.
+transfer: figures 8 and 9. Random configurations of the sources are measured; for each target the searches run in turns, with
+features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records.
+Printed: TFLOPS of the best so far, and after how many trials the mean reaches what R from scratch has at the end.
+
+Every trial is recorded as it ends, and the same command goes on where it was interrupted.
+"""
+
+import argparse
+from pathlib import Path
+
+from nni_tensor_tuners.arena.collect import collect
+from nni_tensor_tuners.arena.compare import compare
+from nni_tensor_tuners.arena.summary import summarise, table
+from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.frontends.nni.settings import read_histories
+from nni_tensor_tuners.search.base import CONFIGURATION
+from nni_tensor_tuners.study import Objective
+from nni_tensor_tuners.tasks import get_task
+from nni_tensor_tuners.tasks.device import find_device
+from nni_tensor_tuners.tasks.matmul import Matmul
+
+BATCH = 16  # 64 in the paper, which has four times the trials
+R = {"features": "relation", "batch_size": BATCH}
+COMPONENTS = {
+    "GBT, rank": R,
+    "GBT, regression": {**R, "objective": "regression"},
+    "lambda 1": {**R, "candidates": 1},
+    "lambda 4": {**R, "candidates": 4},
+    "EI": {**R, "acquisition": "ei"},
+    "UCB": {**R, "acquisition": "ucb"},
+}
+MATMUL = "matmul-1024"
+KINDS = {"S": CONFIGURATION, "x": "loop", "R": "relation"}
+
+
+def components(args, device, progress):
+    task = task_named(args.workload)
+    model = {label: ("AutoTVM", class_args) for label, class_args in COMPONENTS.items()}
+    plain = {"Genetic": ("Genetic", {}), "Random": ("Random", {})}
+    runs = []
+    for name, searches, trials in (("model", model, args.trials), ("plain", plain, 2 * args.trials)):
+        folder = made(args.output / f"components-{args.workload}-{name}")
+        runs += compare(task, device, [], searches, args.seeds, trials, folder, progress)
+    twice = [{**run, "search": f"{run['search']} x 2", "best": run["best"][1::2]} for run in runs if run["search"] in plain]
+    shown(f"{args.workload}, {args.seeds} seeds", [*runs, *twice], args.trials, progress)
+
+
+def transfer(args, device, progress):
+    kinds = [kind for kind in KINDS.values() if kind != CONFIGURATION]
+    sources = {name: task_named(name) for name in args.sources}
+    folder = made(args.output / "sources")
+    collect(sources, device, [], 0, args.collect, kinds, folder, progress)
+    histories = {CONFIGURATION: read_histories([str(folder)], Objective())}
+    histories |= {kind: read_histories([str(folder)], Objective(), kind) for kind in kinds}
+    for target in args.targets:
+        searches, known = {}, {}
+        for symbol, kind in KINDS.items():
+            searches[symbol] = ("AutoTVM", {**R, "features": kind})
+            if kind != CONFIGURATION or all(task_named(target).operator == source.operator for source in sources.values()):
+                searches[f"{symbol}, transfer"] = searches[symbol]
+                known[f"{symbol}, transfer"] = histories[kind]
+        folder = made(args.output / f"transfer-{target}")
+        runs = compare(task_named(target), device, [], searches, args.seeds, args.trials, folder, progress, known)
+        rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, progress)
+        means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
+        for label in rows:
+            reached = [trial for trial, best in enumerate(means[label], 1) if best >= means["R"][-1]]
+            progress.say(f"{label:<12} reaches what R from scratch has after {args.trials}: {reached[0] if reached else '-'}")
+
+
+def shown(title, runs, trials, progress):
+    """Prints a table; returns its labels."""
+    counts = sorted({max(1, trials * part // 20) for part in (1, 2, 4, 8, 12, 20)})
+    rows = summarise(runs, counts)
+    progress.say(f"\n{title}; best TFLOPS, mean ± standard deviation over seeds\n{table(rows, counts, live=True)}")
+    return [row["search"] for row in rows]
+
+
+def task_named(name):
+    return Matmul(1024, 1024, 1024) if name == MATMUL else get_task(name)
+
+
+def made(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["components", "transfer"])
+    parser.add_argument("--workload", default="resnet18-c6")
+    parser.add_argument("--targets", nargs="+", default=["resnet18-c7", "resnet18-c8", "resnet18-c9", MATMUL])
+    parser.add_argument("--sources", nargs="+", default=[f"resnet18-c{i}" for i in range(1, 7)])
+    parser.add_argument("--collect", type=int, default=100)
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--target", default="auto")
+    parser.add_argument("--output", type=Path, default=Path("runs/autotvm"))
+    args = parser.parse_args()
+    args.trials = args.trials or {"components": 200, "transfer": 100}[args.what]
+    {"components": components, "transfer": transfer}[args.what](args, find_device(args.target), Progress())
+
+
+if __name__ == "__main__":
+    main()
