@@ -68,6 +68,7 @@ def with_tuner(**class_args):
         (with_tuner(warm_start="nowhere"), "warm_start: no records at 'nowhere'"),
         (with_tuner(transfer=["nowhere"]), "transfer: no records at 'nowhere'"),
         (with_tuner(transfer=str(RECORDS)), "OpEvo takes no transfer"),
+        ({"tuner": {"name": "AutoTVM", "classArgs": {"features": "loop"}}}, "features: loop are of programs, and it is not known"),
         (with_tuner(space=1), "OpEvo has no argument 'space'"),
         (with_tuner(optimize_mode="max"), "optimize_mode must be one of maximize, minimize"),
         (with_tuner(constraints=["X[9] < 2"]), "constraint 'X[9] < 2': cannot be evaluated"),
