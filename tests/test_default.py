@@ -22,6 +22,7 @@ PROGRAMS = [
     "matmul(n=7, k=5, m=3)",
     "conv_bias_relu(height=14, width=14, in_channels=16, out_channels=32)",
     "dep(height=14, width=14, channels=48)",
+    "matmul(n=24, k=288, m=512)",
     "softmax(n=24, m=32)",
     "layer_norm(n=8, m=48)",
     f"{OPS}:packed_product(m=96)",
@@ -51,6 +52,16 @@ def test_the_register_tile_fits_the_register_file(n, m):
     if m % CPU.vector_lanes == 0:
         (last,) = (value for name, value in config["sketch"].items() if name.endswith("_j"))
         assert last[3] % CPU.vector_lanes == 0
+
+
+@pytest.mark.parametrize("n, k, m", [(512, 1024, 1024), (24, 288, 512), (1, 1024, 1000), (300, 700, 1100)])
+def test_where_rows_are_far_apart_and_many_a_sum_is_made_by_steps_for_results_that_a_cache_keeps(n, k, m):
+    (config,) = Program(f"matmul(n={n}, k={k}, m={m})").first(CPU)
+    tiles = {name: value for name, value in config["sketch"].items() if isinstance(value, list)}
+    (steps,) = (tiles.pop(name) for name in list(tiles) if name.endswith("_k"))
+    assert steps[1] == max(number for number in (1, 2, 3, 4) if k % number == 0)
+    assert prod(tile[3] for tile in tiles.values()) <= CPU.vector_lanes * CPU.vector_registers // 2
+    assert prod(tile[2] * tile[3] for tile in tiles.values()) * 4 <= 1 << 15
 
 
 @pytest.mark.parametrize("reduction", ["max", "avg"])

@@ -2,8 +2,8 @@
 
 Of a sketch that tiles, the register tile is a vector of the last axis by as many results of the others as keep the multiply-add
 units busy and fit the register file; sums run through it without a break; the result is written, and what follows computed, tile
-by tile. Other sketches are taken as they are. TVM's postprocessors vectorise and run in
-parallel.
+by tile. Where the operand along the last axis has rows far apart and is large, the sum is made a few steps at a time for a chunk
+of results instead. Other sketches are taken as they are. TVM's postprocessors vectorise and run in parallel.
 """
 
 from math import prod
@@ -17,6 +17,8 @@ ACCUMULATORS = 8
 FAR_APART = 2048
 # Bytes of the weights, the operand along the last axis, that all tiles of a chunk share: half a level-2 cache.
 SHARED_BYTES = 1 << 19
+# Bytes of the results that are kept while a sum goes on by so many steps: a level-1 cache.
+RESULT_BYTES, STEPS = 1 << 15, 4
 ROOT = -1
 
 
@@ -32,9 +34,9 @@ def default(sketches, device):
     if tiling:
         # The last one writes its result, and computes what follows, in the outermost loop.
         sketch = next((each for each in reversed(tiling) if " at " in each["name"]), tiling[0])
-        tiles = _tiles(sketch, device)
+        tiles, unrolled = _tiles(sketch, device)
     else:
-        sketch, tiles = traced[0], {}
+        sketch, tiles, unrolled = traced[0], {}, 0
     config = {"_name": sketch["name"]}
     for name, parameter in sketch["parameters"].items():
         kind, value = parameter["spec"]["_type"], parameter["spec"]["_value"]
@@ -43,9 +45,8 @@ def default(sketches, device):
         elif name.endswith(AT):
             config[name] = INLINED if INLINED in value and tiling else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
-            inner = prod(factor[-1] * (factor[-2] if len(factor) == TILED else 1) for factor in tiles.values())
-            statements = inner // next(iter(tiles.values()))[-1] if tiles else min(64, max(value))
-            config[name] = next((number for number in value if number >= statements), max(value))
+            wanted = unrolled or min(64, max(value))
+            config[name] = next((number for number in value if number >= wanted), max(value))
     return {SKETCH: config}
 
 
@@ -58,43 +59,62 @@ def _is_tiled(factor):
 
 
 def _tiles(sketch, device):
-    """Factors of the tiled axes and of the sums."""
-    spatial = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
+    """Factors of the tiled axes and of the sums; and how many vector instructions the register tile is, a step of the sum."""
+    *others, (last, extent) = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
     sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == 2]
-    tiles = {}
-    *others, (last, extent) = spatial
-    lanes, room = device.vector_lanes, device.vector_registers // 2
-    vector = _largest(extent, lanes)
+    parameter, reduced = sketch["parameters"][last], prod(each for _, each in sums)
+    vector, room = _largest(extent, device.vector_lanes), device.vector_registers // 2
+    large = 4 * reduced * extent > SHARED_BYTES
     # Rows far apart share cache lines and defeat prefetching: of those more is read at a time, of packed ones a block.
-    parameter = sketch["parameters"][last]
     block = parameter.get("divides", 0)
-    widest = max(1, block // vector) if block else 4 if 4 * extent >= FAR_APART else 1
-    tried = []
-    for width in sorted({_largest(extent // vector, each) for each in (4, 2, 1)}, key=lambda width: (width > widest, -width)):
-        accumulators, inner = width, {}
-        for name, each in reversed(others):
-            inner[name] = _largest(each, room // accumulators) if accumulators < ACCUMULATORS or each == 1 else 1
-            accumulators *= inner[name]
-        if accumulators < ACCUMULATORS:
-            width *= _largest(extent // vector // width, room // accumulators)
-        tried.append((min(accumulators, ACCUMULATORS), width, inner))
-    _, width, inner = max(tried, key=lambda each: each[0])
-    reduced = prod(each for _, each in sums)
+    far = not block and 4 * extent >= FAR_APART
+    widest = max(1, block // vector) if block else 4 if far else 1
+    # And of many such rows no cache keeps a slice: a few steps of the sum are made for all results of a chunk.
+    by_steps = far and large
+    width, inner = _register_tile(extent // vector, others, widest, room, min if by_steps else max)
     sharing = _largest(extent // (vector * width), max(1, SHARED_BYTES // (4 * reduced * vector * width)))
     # Weights that no level-2 cache holds are read once: a chunk has a slice of them, and goes over all results.
-    streams = 4 * reduced * extent > SHARED_BYTES and extent // (vector * width) >= device.cores
+    streams = large and extent // (vector * width) >= device.cores
     if streams:
         sharing = 1
     innermost = vector * _largest(width, min(parameter.get("innermost", extent), block or extent) // vector)
-    tiles[last] = [extent // (vector * width * sharing), sharing, vector * width // innermost, innermost]
-    for name, each in others:
-        left = each // inner[name]
-        tiles[name] = [1, left, inner[name], 1] if streams else [left, 1, inner[name], 1]
+    tiles = {last: [extent // (vector * width * sharing), sharing, vector * width // innermost, innermost]}
+    results = vector * width * prod(inner.values())
+    for name, each in reversed(others):
+        tile = [inner[name], 1]
+        if by_steps:
+            tile = [_largest(each // inner[name], RESULT_BYTES // (4 * results)), inner[name]]
+            results *= tile[0]
+        left = each // prod(tile)
+        tiles[name] = [1, left, *tile] if streams else [left, 1, *tile]
+    longest = max(sums, key=lambda each: each[1], default=None)
     for place, (name, each) in enumerate(sums):
         # The innermost tap of a kernel is unrolled, other sums step by step.
         tap = len(sums) > 1 and each <= 16 and place == len(sums) - 2
-        tiles[name] = [1, each] if tap else [each, 1]
-    return tiles
+        steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if tap else 1
+        tiles[name] = [each // steps, steps]
+    unrolled = prod(factor[-1] * (1 if by_steps or len(factor) < TILED else factor[-2]) for factor in tiles.values())
+    return tiles, unrolled // innermost
+
+
+def _register_tile(vectors, others, widest, room, choose):
+    """Vectors of the last axis, up to ``widest`` of them where that is enough, and results of each other axis, a dict.
+
+    ``choose`` says of two that are enough to keep the multiply-add units busy which is taken.
+    """
+    tried = []
+    for width in sorted({_largest(vectors, each) for each in (4, 2, 1)}, key=lambda width: (width > widest, -width)):
+        accumulators, inner = width, {}
+        for name, each in reversed(others):
+            inner[name] = 1
+            if accumulators < ACCUMULATORS:
+                fitting = [d for d in divisors(each) if d <= room // accumulators]
+                inner[name] = choose([d for d in fitting if d * accumulators >= ACCUMULATORS] or [max(fitting)])
+            accumulators *= inner[name]
+        if accumulators < ACCUMULATORS:
+            width *= _largest(vectors // width, room // accumulators)
+        tried.append((min(accumulators, ACCUMULATORS), width, inner))
+    return max(tried, key=lambda each: each[0])[1:]
 
 
 def _largest(extent, most):
