@@ -296,7 +296,7 @@ def test_collect_measures_and_describes_several_workloads_and_goes_on(tmp_path, 
     assert main(command) == 0
     printed, file = capsys.readouterr().out, tmp_path / records.RECORDS
     found = records.read(file)
-    assert [record["name"] for record in found] == ["mm1-n16-k16-m16", "mm2-n16-k16-m16"] * 2
+    assert [record["name"] for record in found] == [f"mm{i}-n16-k16-m16" for i in (1, 2, 2, 1)]
     assert all(len(record["features"]["relation"]) == 176 and len(record["features"]["store"]) == 328 for record in found)
     assert "mm2-n16-k16-m16: 2 trials, 0 failed, best" in printed
     file.write_text("".join(line + "\n" for line in file.read_text().splitlines()[:3]))  # as if it had been killed

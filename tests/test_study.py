@@ -164,8 +164,8 @@ def test_records_are_read_by_the_objective(tmp_path):
     records.append(path, {"config": {"u": 0}, "error_code": 0, "tflops": 4.0, "latency_ms": 2.0})
     records.append(path, {"config": {"u": 16}, "error_code": 5, "tflops": 9.0})
     records.append(path, {"event": "no trial"})
-    assert records.history(path, Objective()) == [({"u": 0}, 4.0), ({"u": 16}, None)]
-    assert records.history(path, Objective("minimize"))[0] == ({"u": 0}, 0.5)
+    assert records.history(records.read(path), Objective()) == [({"u": 0}, 4.0), ({"u": 16}, None)]
+    assert records.history(records.read(path), Objective("minimize"))[0] == ({"u": 0}, 0.5)
 
 
 def test_a_record_is_completed_once_and_a_failure_does_not_follow_a_success(tmp_path):

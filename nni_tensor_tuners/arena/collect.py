@@ -1,10 +1,10 @@
 """Random configurations of several tasks, measured and described: what a model of programs learns from."""
 
-import time
 from pathlib import Path
 
 from ..frontends.local import LocalStudy
 from ..study import records
+from .turns import in_turns
 
 
 def collect(tasks, device, constraints, seed, trials, features, output, progress):
@@ -33,24 +33,15 @@ def collect(tasks, device, constraints, seed, trials, features, output, progress
         Name -> records, those of earlier calls included; interrupted, what there is.
     """
     path = Path(output) / records.RECORDS
-    lives = {}
-    for name, task in tasks.items():
-        study = LocalStudy(task, device, "Random", seed, {}, path, {"name": name, "seed": seed}, constraints, features=features)
-        lives[name] = (study, study.run(trials))
-    left = sum(trials - min(study.known, trials) for study, _ in lives.values())
+    studies = {
+        name: LocalStudy(task, device, "Random", seed, {}, path, {"name": name, "seed": seed}, constraints, features=features)
+        for name, task in tasks.items()
+    }
     found = {name: [] for name in tasks}
-    start, measured = time.monotonic(), 0
-    try:
-        for trial in range(trials):
-            for name, (study, measuring) in lives.items():
-                record = next(measuring, None)
-                if record is None:
-                    continue  # its space is used up
-                found[name].append(record)
-                if trial >= study.known:
-                    measured += 1
-                    seconds = (time.monotonic() - start) / measured * (left - measured)
-                    progress.show(f"{name}: {trial + 1}/{trials} trials, {seconds:.0f} s left")
-    except KeyboardInterrupt:
-        progress.say("interrupted; the same command goes on from here")
+
+    def note(name, record):
+        found[name].append(record)
+        return f"{name}: {len(found[name])}/{trials} trials"
+
+    in_turns(studies, trials, progress, note)
     return found

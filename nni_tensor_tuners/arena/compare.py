@@ -13,6 +13,7 @@ from ..frontends.nni.check import check
 from ..frontends.nni.experiment import write, write_folder
 from ..frontends.nni.manager import Manager, register
 from ..study import records
+from .turns import in_turns
 
 
 def extend(run, record, clock):
@@ -50,34 +51,22 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
         The runs; interrupted, what there is of them.
     """
     path = Path(output) / records.RECORDS
-    lives = []
+    studies, runs = {}, {}
     for seed in range(seeds):
         for label, (name, class_args) in searches.items():
             tags = {"search": label, "seed": seed}
             known = (histories or {}).get(label, ())
-            study = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, histories=known)
-            run = {**tags, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
-            lives.append((study, study.run(trials), run))
-    left = trials * len(lives) - sum(min(study.known, trials) for study, _, _ in lives)
-    start, measured = time.monotonic(), 0
-    try:
-        for trial in range(trials):
-            turn = trial % len(lives)  # nobody always comes first
-            for study, measuring, run in lives[turn:] + lives[:turn]:
-                record = next(measuring, None)
-                if record is None:
-                    continue  # its space is used up
-                account(run, record)
-                if trial < study.known:
-                    continue
-                measured += 1
-                seconds = (time.monotonic() - start) / measured * (left - measured)
-                best = max(each["best"][-1] for _, _, each in lives if each["best"])
-                progress.show(f"trial {trial + 1}/{trials} of each, best {best:.4g} TFLOPS, {seconds:.0f} s left")
-    except KeyboardInterrupt:
-        progress.say("interrupted; the same command goes on from here")
-    runs = [run for _, _, run in lives if run["best"]]
-    return sorted(runs, key=lambda run: list(searches).index(run["search"]))
+            studies[label, seed] = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, histories=known)
+            runs[label, seed] = {**tags, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
+
+    def note(key, record):
+        account(runs[key], record)
+        best = max(run["best"][-1] for run in runs.values() if run["best"])
+        return f"trial {len(runs[key]['best'])}/{trials} of each, best {best:.4g} TFLOPS"
+
+    in_turns(studies, trials, progress, note)
+    measured = [run for run in runs.values() if run["best"]]
+    return sorted(measured, key=lambda run: list(searches).index(run["search"]))
 
 
 def account(run, record):

@@ -53,8 +53,7 @@ class LocalStudy:
         self.study = Study(made, settle=task.settler(device), first=task.first(device), describe=describe)
         self._describers = {kind: describe(kind) for kind in features}
         self._objective = Objective(task.optimize_mode)
-        told = [(task.config_of(record), self._objective.of_record(record)) for record in known]
-        self.study.warm_start((config, fitness) for config, fitness in told if config is not None)
+        self.study.warm_start(records.history(known, self._objective, task.config_of))
         self._unaccounted = time.perf_counter() - start  # seconds inside the search that no record has yet
         self._task, self._device, self._path, self._tags = task, device, path, tags
         recorded = [record for record in records.read(path) if all(record.get(k) == v for k, v in tags.items())]

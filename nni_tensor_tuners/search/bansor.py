@@ -94,10 +94,6 @@ class Bansor(Rounds):
         for arm in telling:
             arm.transfer(handed[arm])
 
-    @property
-    def transfer_features(self):
-        return self.arms[0].transfer_features
-
     def _choose(self):
         """The sketch of the next round, one of those not used up."""
         if self.selection == "random":

@@ -119,7 +119,7 @@ class Search(ABC):
 
     @property
     def transfer_features(self):
-        """What `transfer` takes: features of programs of this kind (`tasks.features.FEATURES`); None: configurations."""
+        """Features of programs (`tasks.features.FEATURES`) that it cannot do without and that `transfer` takes; None: neither."""
         return None
 
     @property

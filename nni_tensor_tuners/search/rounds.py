@@ -58,6 +58,10 @@ class Rounds(Search):
         for arm in self.arms:
             arm.see(describe)
 
+    @property
+    def transfer_features(self):
+        return self.arms[0].transfer_features
+
     @abstractmethod
     def _choose(self):
         """The arm of the next round, one of ``_open``."""

@@ -78,13 +78,29 @@ def latest(records):
     return list(by_config.values())
 
 
-def history(path, objective, config_of=lambda record: record["config"]):
-    """What a search can be told of a records file: its (configuration, fitness) pairs, fitness by an `Objective`.
+def history(records, objective, known_of=lambda record: record.get("config")):
+    """What a search can be told of records: pairs of what is known of each, its configuration or its features, and its fitness.
 
-    ``config_of`` says which configuration a record is of; None of one that is of something else.
+    Parameters
+    ----------
+    records
+        Records; those that ``known_of`` has nothing of are left out.
+    objective
+        The `Objective` that fitness is by.
+    known_of
+        Record -> what is known of it, or None.
     """
-    pairs = [(config_of(record), objective.of_record(record)) for record in read(path) if "config" in record]
-    return [(config, fitness) for config, fitness in pairs if config is not None]
+    found = ((known_of(record), record) for record in records)
+    return [(known, objective.of_record(record)) for known, record in found if known is not None]
+
+
+def by_task(records):
+    """Lists of records, one for each task and device that they are of."""
+    groups = {}
+    for record in records:
+        place = json.dumps([record.get("workload"), record.get("device")], sort_keys=True)
+        groups.setdefault(place, []).append(record)
+    return list(groups.values())
 
 
 def complete(path, record):

@@ -1,7 +1,5 @@
 """The tuner settings of an experiment, read alike by the tuner that runs and by the check before it."""
 
-import json
-
 from ...search import arguments_of, check_names, create_search
 from ...space import SearchSpace
 from ...study import Objective, records
@@ -88,15 +86,12 @@ def read_histories(sources, objective, features=None):
     """
     histories = []
     for source in sources:
-        found = {}
-        for record in records.read(path := records.locate(source)):
-            known = record.get("config") if features is None else features_of(record, features)
-            if known is not None:
-                place = json.dumps([record.get("workload"), record.get("device")], sort_keys=True)
-                found.setdefault(place, []).append((known, objective.of_record(record)))
-        if features is not None and not found:
+        path = records.locate(source)
+        known_of = {} if features is None else {"known_of": lambda record: features_of(record, features)}
+        found = [records.history(group, objective, **known_of) for group in records.by_task(records.read(path))]
+        if features is not None and not any(found):
             raise ValueError(
                 f"transfer: {path}: no record is of a program that can be made here, or has its {features} features"
             )
-        histories += found.values()
+        histories += filter(None, found)
     return histories

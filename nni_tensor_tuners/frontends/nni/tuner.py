@@ -87,8 +87,8 @@ class TensorTuner(Tuner):
         self._study = Study(search, journal, **known)
         for source in sources_of(self._class_args.get("warm_start") or []):
             found = self._locate("warm_start", str(source))
-            config_of = {} if task is None else {"config_of": task.config_of}
-            self._study.warm_start(records.history(found, self._objective, **config_of))
+            known_of = {} if task is None else {"known_of": task.config_of}
+            self._study.warm_start(records.history(records.read(found), self._objective, **known_of))
             _log.info("warm start: %d results known, with those of %s", len(search.results), found)
         if os.environ.get("NNI_MODE") == "resume":
             recorded = [(r["config"], self._objective.of_record(r), r.get("parameter_id")) for r in self._records()]
