@@ -40,6 +40,13 @@ class RandomStart(WalkGP):
         return None
 
 
+class NoMargin(WalkGP):
+    """Any improvement counts."""
+
+    def _margin(self, performance):
+        return 0.0
+
+
 class RandomForest(WalkGP):
     """The model of performance is a random forest, over the levels of the same axes."""
 
@@ -102,7 +109,7 @@ class _Leaves:
         return leaves.reshape(len(levels), -1).astype(int)
 
 
-CLASSES = [RandomStart, RandomForest]
+CLASSES = [RandomStart, NoMargin, RandomForest]
 
 
 def show_differences(path, trials):
@@ -131,12 +138,14 @@ def run():
     parser.add_argument("landscapes", nargs="+", metavar="LANDSCAPE")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--at", type=int, nargs="+", default=[25, 50, 100, 200], help="so many trials (default: %(default)s)")
+    parts = [*ARGUMENTS, *(each.__name__ for each in CLASSES)]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts, metavar="PART", help=f"of {', '.join(parts)}")
     parser.add_argument("--output", default="runs/ablation", help="a folder (default: %(default)s)")
     args, others = parser.parse_known_args()
     if args.seeds < 2:
         parser.error(f"seeds: expected at least 2, which a standard error takes, got {args.seeds}")
     SEARCHES.update({each.__name__: Entry(each.__name__, __name__, each.__doc__) for each in CLASSES})
-    searches = ["WalkGP", *(f"WalkGP:{argument}" for argument in ARGUMENTS), *(each.__name__ for each in CLASSES)]
+    searches = ["WalkGP", *(f"WalkGP:{part}" if part in ARGUMENTS else part for part in args.parts)]
     options = ["--seeds", str(args.seeds), "--output", args.output, "--at", *map(str, args.at), *others]
     status = main(["replay", *args.landscapes, "--searches", *searches, *options])
     if status == 0:
