@@ -156,7 +156,7 @@ class WalkGP(Search):
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
-        margin = self._margin(performance)
+        margin = 0.0 if self._sources and not alone else self._margin(performance)  # sources say where else to look
         acquisition = expected_gain(performance, success, self.failure_weight, margin)
         found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
         if self._programs is None or alone:
