@@ -84,6 +84,7 @@ class WalkGP(Search):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
         self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
         nested = [each for each in space.parameters if isinstance(each, Branches)]
+        self._nested = bool(nested)
         features = (USUAL if nested else CONFIGURATION) if features is None else features
         check_choice("features", features, SEEN)
         self.features = None if features == CONFIGURATION else features
@@ -156,7 +157,7 @@ class WalkGP(Search):
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
-        margin = 0.0 if self._sources and not alone else self._margin(performance)  # sources say where else to look
+        margin = self._margin(performance) if not self._nested and (alone or not self._sources) else 0.0
         acquisition = expected_gain(performance, success, self.failure_weight, margin)
         found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
         if self._programs is None or alone:
@@ -168,7 +169,8 @@ class WalkGP(Search):
 
         A process that takes its theta for certain is too sure of the neighbourhood of what was measured: by expected improvement
         alone a search stays there. The same remedy for confidence bounds: Berk et al. 2020, "Randomised Gaussian process upper
-        confidence bound for Bayesian optimisation".
+        confidence bound for Bayesian optimisation". There is none where sources say where else to look, nor among sketches, where
+        most stays uncertain whatever is tried.
         """
         _, deviation = performance.predict(self._pool.rows[-MARGIN_ROWS:])
         return self.rng.expovariate(1.0) * deviation.mean()
