@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nni_tensor_tuners import create_search
+from nni_tensor_tuners.search import SEARCHES
 from nni_tensor_tuners.space import Choice, Discrete
 
 kernel_tuner = pytest.importorskip("kernel_tuner")
@@ -76,6 +77,12 @@ def test_a_search_finds_the_optimum_and_evaluates_nothing_twice(tmp_path, search
     results, env = simulate(tmp_path, strategy(search), {"max_fevals": evaluations})
     assert len(results) == len(set(keys(results))) == evaluations
     assert {name: env["best_config"][name] for name in OPTIMUM} == OPTIMUM
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_every_search_keeps_to_the_budget(tmp_path, search):
+    results, _ = simulate(tmp_path, strategy(search), {"max_fevals": 20})
+    assert len(results) == len(set(keys(results))) == 20
 
 
 def test_it_ends_when_nothing_is_left(tmp_path):
