@@ -154,14 +154,20 @@ def run_all(found, args, path):
             for name, restrictions, label, seed in work
         }
         try:
-            for ended in as_completed(futures):
-                if not ended.cancelled():
-                    records.append(path, {**dict(zip(("space", "strategy", "seed"), futures[ended])), **ended.result()})
+            for ended in as_completed(list(futures)):
+                write(path, futures.pop(ended), ended.result())
                 if time.monotonic() > deadline:
-                    pool.shutdown(wait=False, cancel_futures=True)
+                    break
         finally:
             pool.shutdown(cancel_futures=True)
-        return sum(each.cancelled() for each in futures)
+    for ended, which in futures.items():
+        if not ended.cancelled():
+            write(path, which, ended.result())
+    return sum(each.cancelled() for each in futures)
+
+
+def write(path, which, result):
+    records.append(path, {**dict(zip(("space", "strategy", "seed"), which)), **result})
 
 
 def one_thread():
