@@ -13,9 +13,9 @@ from test_nested import LARGE, LOOP, SPACE, nested, nested_spaces, packed_and_ne
 from test_search import MM1, SMALL, planted
 
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
-from nni_tensor_tuners.arena.landscape import RecordedSpace
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
 from nni_tensor_tuners.search import SEARCHES
+from nni_tensor_tuners.space import ListedSpace
 
 INNER = [name for name in SEARCHES if name not in ("Bansor", "TaskScheduler")]
 CONSTRAINTS = ["loop.X[0] * loop.unroll <= 32", "loop._name != 'packed' or loop.order._name == 'columns'", "vector or 1 > 2"]
@@ -199,7 +199,7 @@ def test_restricted_spaces_share_out_the_whole_one(choice, other, seed, constrai
         constraints = [each for each in constraints if "X" not in each]
     space = SearchSpace.from_json(json_space, constraints)
     everything = [space.config(point) for point in space.points(random.Random(seed))]
-    recorded = RecordedSpace(space.parameters, map(space.point, everything[::2]))
+    recorded = ListedSpace(space.parameters, map(space.point, everything[::2]))
     for whole, members in ((space, everything), (recorded, everything[::2])):
         for branch, value in enumerate(choice["_value"]):
             inside = whole.restricted(0, branch)
@@ -214,7 +214,7 @@ def test_a_recorded_space_is_searched_branch_by_branch():
     space = SearchSpace.from_json({"loop": LOOP})
     configs = [space.config(point) for point in space.points(random.Random(0))]
     kept = [config for config in configs if branch_of(config) != "wide"][::2]  # nothing of "wide" was recorded
-    recorded = RecordedSpace(space.parameters, list(map(space.point, kept)))
+    recorded = ListedSpace(space.parameters, list(map(space.point, kept)))
     for inner in INNER:
         search, proposed = bansor(recorded, inner, round_size=2, inner_args=SMALL.get(inner, {})), []
         with pytest.raises(Exhausted):

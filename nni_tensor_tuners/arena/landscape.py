@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from ..space import SearchSpace
+from ..space import ListedSpace, SearchSpace, by_values
 from ..study import records
 from ..tasks import from_dict
 from ..tasks.device import GENERIC
@@ -16,42 +16,6 @@ from ..tasks.device import GENERIC
 MANIFEST = "MANIFEST.json"
 # Kernel Tuner writes this for a configuration that failed where its objective has no word for it.
 KERNEL_TUNER_FAILED = 1e20
-
-
-class RecordedSpace(SearchSpace):
-    """A space whose legal configurations are those of a recording.
-
-    Parameters
-    ----------
-    parameters
-        As for `SearchSpace`.
-    points
-        The points of the recording.
-    """
-
-    def __init__(self, parameters, points):
-        self._recorded = list(dict.fromkeys(points))
-        self._members = set(self._recorded)
-        super().__init__(parameters)
-
-    def is_legal(self, point):
-        """Whether a point has been recorded."""
-        return point in self._members
-
-    def restricted(self, i, branch):
-        space = super().restricted(i, branch)
-        inside = [self.config(point) for point in self._recorded if point[i] == branch]
-        return RecordedSpace(space.parameters, [space.point(config) for config in inside])
-
-    def random_point(self, rng):
-        """A uniformly random recorded point, or None if there is none."""
-        return self._recorded[int(rng.random() * len(self._recorded))] if self._recorded else None
-
-    def points(self, rng):
-        """Every recorded point once, in random order."""
-        order = list(self._recorded)
-        rng.shuffle(order)
-        return iter(order)
 
 
 @dataclass(frozen=True)
@@ -63,13 +27,13 @@ class Landscape:
     name
         What it is called in tables.
     space
-        A `RecordedSpace`.
+        A `ListedSpace`.
     fitness
         point -> fitness, higher is better; None where the configuration failed.
     """
 
     name: str
-    space: RecordedSpace
+    space: ListedSpace
     fitness: dict
 
     @property
@@ -142,11 +106,11 @@ def _landscape(name, search_space, rows):
             successes.append(fitness)
     if not any(measured.values()):
         raise ValueError("no configuration in it succeeded")
-    return Landscape(name, RecordedSpace(live, measured), {p: median(f) if f else None for p, f in measured.items()})
+    return Landscape(name, ListedSpace(live, measured), {p: median(f) if f else None for p, f in measured.items()})
 
 
 def _from_table(name, entry, path):
-    search_space = {key: value if isinstance(value, dict) else _by_values(value) for key, value in entry["params"].items()}
+    search_space = {key: value if isinstance(value, dict) else by_values(value) for key, value in entry["params"].items()}
     rows = (
         ({key: json.loads(row[key]) for key in search_space}, 1 / _positive(row["time_ms"]) if row["status"] == "ok" else None)
         for row in csv.DictReader(records.read_text(path).splitlines())
@@ -176,7 +140,7 @@ def _from_kernel_tuner(name, content):
     # The listed values, and in their absence those that occur.
     listed = content.get("tune_params", {})
     values = {key: listed.get(key) or list(dict.fromkeys(config[key] for config, _ in rows)) for key in keys}
-    return _landscape(name, {key: _by_values(value) for key, value in values.items()}, ((c, t and 1 / t) for c, t in rows))
+    return _landscape(name, {key: by_values(value) for key, value in values.items()}, ((c, t and 1 / t) for c, t in rows))
 
 
 def _configuration(key, entry, content):
@@ -197,11 +161,6 @@ def _milliseconds(time):
     """A time, or None for what Kernel Tuner writes in its place when a configuration failed."""
     valid = isinstance(time, (int, float)) and not isinstance(time, bool) and 0 < time < KERNEL_TUNER_FAILED
     return float(time) if valid else None
-
-
-def _by_values(values):
-    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    return {"_type": "discrete" if numbers else "choice", "_value": list(values)}
 
 
 def _from_records(name, found):

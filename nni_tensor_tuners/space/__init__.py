@@ -3,7 +3,8 @@
 from .choice import Choice
 from .discrete import Discrete
 from .factor import Factor
+from .listed import ListedSpace, by_values
 from .permutation import Permutation
 from .search_space import SearchSpace
 
-__all__ = ["Choice", "Discrete", "Factor", "Permutation", "SearchSpace"]
+__all__ = ["Choice", "Discrete", "Factor", "ListedSpace", "Permutation", "SearchSpace", "by_values"]
