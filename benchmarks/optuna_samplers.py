@@ -7,10 +7,11 @@ for GP also PyTorch. Every run is added to the file of runs: another call goes o
 fraction of the optimum after 50, 100 and 200 trials, of each landscape the mean over its seeds.
 
 All samplers get the same objective: the recorded fitness, 1 / time, is maximised, and every parameter is suggested as a
-categorical of its values. For the rows that end in :ranks it is an integer that numbers the values in their order. WalkGPSampler
-knows the restrictions beforehand, as its constraints; Optuna's samplers have no place for them. A trial that breaks one
-therefore costs nothing: it is told at once, by set_constraint and the value 0, from which TPE and GP learn to avoid such, and it
-does not count. A configuration recorded as failed is told in the same way and counts. So does one measured before in the run.
+categorical of its values. In rows with :ranks it is an integer that numbers the values in their order. WalkGPSampler knows the
+restrictions beforehand, as its constraints; Optuna's samplers have no place for them. A trial that breaks one therefore costs
+nothing: it is told at once, by set_constraint and the value 0, from which TPE and GP learn to avoid such, and does not count. A
+configuration recorded as failed is told in the same way and counts. So does one that was measured before in the run, as it does
+in study.optimize; in rows with :new it does not.
 """
 
 import argparse
@@ -28,17 +29,17 @@ from nni_tensor_tuners.arena import landscape
 from nni_tensor_tuners.frontends.optuna import WalkGPSampler
 
 MARKS = (50, 100, 200)
-RANKS = ":ranks"
+RANKS, NEW = ":ranks", ":new"
 OURS = "WalkGP"
 THEIRS = {
-    "TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),
-    "TPE-multivariate": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True),
+    "TPE": lambda seed: optuna.samplers.TPESampler(seed=seed),  # multivariate, Optuna 5's default
+    "TPE-univariate": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=False),
     "GP": lambda seed: optuna.samplers.GPSampler(seed=seed),
     "Random": lambda seed: optuna.samplers.RandomSampler(seed=seed),
 }
-NAMES = [OURS, *THEIRS, *(name + RANKS for name in THEIRS)]
-# A run ends after so many times its trials, whatever they were.
-PATIENCE = 20
+NAMES = [OURS, *(name + ranks + new for new in ("", NEW) for ranks in ("", RANKS) for name in THEIRS)]
+# A run ends after so many times its trials, whatever they were: one can get stuck where nothing is new.
+PATIENCE = 6
 
 
 def run(folder, where, name, seed, trials):
@@ -48,12 +49,12 @@ def run(folder, where, name, seed, trials):
     entry = json.loads((folder / landscape.MANIFEST).read_text())[where]
     (recording,) = landscape.load(folder / f"{where}.csv.gz")
     values = {each.name: [each.decode(each.unrank(i)) for i in range(each.size)] for each in recording.space.parameters}
-    by_rank = name.endswith(RANKS)
+    by_rank, free = RANKS in name, name.endswith(NEW)
     if name == OURS:
         space = {key: CategoricalDistribution(values.get(key, listed)) for key, listed in entry["params"].items()}
         sampler = WalkGPSampler(space, entry["restrictions"], seed)
     else:
-        sampler = THEIRS[name.removesuffix(RANKS)](seed)
+        sampler = THEIRS[name.partition(":")[0]](seed)
     best, measured, illegal, repeated = [], set(), 0, 0
 
     def objective(trial):
@@ -65,13 +66,12 @@ def run(folder, where, name, seed, trials):
         point = recording.space.point(config)
         fitness = recording.fitness.get(point)
         trial.set_constraint("runs", 1.0 if fitness is None else -1.0)
-        if point in recording.fitness:
-            repeated += point in measured
-            measured.add(point)
+        known, legal = point in measured, point in recording.fitness
+        measured.add(point)
+        illegal, repeated = illegal + (not legal), repeated + (legal and known)
+        if legal and not (free and known):
             best.append(max(best[-1] if best else 0.0, (fitness or 0.0) / recording.optimum))
-        else:
-            illegal += 1
-        if len(best) == trials or len(best) + illegal == PATIENCE * trials:
+        if len(best) == trials or trial.number + 1 == PATIENCE * trials:
             trial.study.stop()
         return fitness or 0.0
 

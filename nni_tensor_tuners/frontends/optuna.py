@@ -100,7 +100,7 @@ class SearchSampler(optuna.samplers.BaseSampler):
                     config = live.completed(fixed, _mixed(self.seed, trial.number)) if fixed else live.proposed()
                 except Exhausted:
                     self._propose(study, trial, {})
-                    if live.whole and not fixed:
+                    if live.is_whole() and not fixed:
                         self._refused.add(trial._trial_id)
                         self._stop(study)
                     return {}
@@ -125,7 +125,7 @@ class SearchSampler(optuna.samplers.BaseSampler):
         with self._lock:
             self._attend_to(study)
             live = self._live if trial._trial_id not in self._refused else None
-            if live is not None and live.whole and live.space.covers(trial) and live.used_up():
+            if live is not None and live.is_whole() and live.space.covers(trial) and live.used_up():
                 self._stop(study)
 
     def _propose(self, study, trial, internal):
@@ -145,7 +145,7 @@ class SearchSampler(optuna.samplers.BaseSampler):
             # Processes that share a seed must not propose the same, nor one that resumes what was proposed before.
             seed = _mixed(self.seed, trial.number) if trial.number else self.seed
             search = create_search(self.search, space.ours, seed=seed, **self.class_args)
-            self._live = _Live(space, search, minimised, trials)
+            self._live = _Live(space, search, minimised, trials, self.search_space is not None)
         return self._live
 
     def _attend_to(self, study):
@@ -199,15 +199,13 @@ class _Live:
         Whether the lowest value is the best.
     trials
         Those to begin with.
-
-    Attributes
-    ----------
-    whole
-        Whether no trial has parameters besides those of the space.
+    given
+        Whether the space was given, not inferred.
     """
 
-    def __init__(self, space, search, minimised, trials):
-        self.space, self.search, self.minimised, self.whole = space, search, minimised, True
+    def __init__(self, space, search, minimised, trials, given):
+        self.space, self.search, self.minimised = space, search, minimised
+        self._sure, self._covers = given, True  # whether trials have all parameters of the space, and none besides
         self._told = set()  # numbers of trials that are over
         self._open = set()  # points asked or excluded that are not told
         gains = [gain for trial in trials if (gain := self._gain(trial)) is not None]
@@ -223,7 +221,8 @@ class _Live:
         """Tell the search what is new; False, and it is of no more use, if what it was told is no longer so."""
         running = set()
         for trial in self.news(trials):
-            self.whole = self.whole and self.space.covers(trial)
+            self._sure = self._sure or trial.state == TrialState.COMPLETE
+            self._covers = self._covers and self.space.covers(trial)
             config = self.space.config(trial)
             if trial.state.is_finished():
                 self._told.add(trial.number)
@@ -255,6 +254,10 @@ class _Live:
         self.search.exclude(config)
         self._open.add(self.space.ours.point(config))
         return config
+
+    def is_whole(self):
+        """Whether the space is all that trials have, so that one need not be measured again."""
+        return self._sure and self._covers
 
     def used_up(self):
         """Whether every configuration has been proposed. The space is listed once, as far as it takes to find one that was not."""
@@ -395,6 +398,8 @@ def _count(name, distribution):
     """How many values a parameter has; ValueError that names it if they cannot be listed."""
     if isinstance(distribution, CategoricalDistribution):
         return len(distribution.choices)
+    if not hasattr(distribution, "low"):
+        raise ValueError(f"parameter '{name}': expected a distribution of Optuna's, got {distribution!r}")
     if isinstance(distribution, FloatDistribution) and distribution.step is None and not distribution.single():
         raise ValueError(
             f"parameter '{name}': a float without a step has no list of values; allowed: floats with a step, integers, categories"
