@@ -75,9 +75,9 @@ def run(folder, where, name, seed, trials):
             trial.study.stop()
         return fitness or 0.0
 
-    start = time.perf_counter()
+    start = time.process_time()
     optuna.create_study(direction="maximize", sampler=sampler).optimize(objective)
-    counts = {"illegal": illegal, "repeated": repeated, "seconds": round(time.perf_counter() - start, 2)}
+    counts = {"illegal": illegal, "repeated": repeated, "seconds": round(time.process_time() - start, 2)}
     return {"where": where, "sampler": name, "seed": seed, **counts, "best": [round(each, 6) for each in best]}
 
 
