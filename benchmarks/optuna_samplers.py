@@ -2,9 +2,9 @@
 
 usage: optuna_samplers.py FOLDER [--samplers WalkGP TPE ...] [--seeds 20] [--trials 200] [--jobs 2] [--minutes M] [--runs FILE]
 
-FOLDER has a MANIFEST.json with the values of each landscape's parameters and the restrictions between them. Needs Optuna 5, and
-for GP also PyTorch. Every run is added to the file of runs: another call goes on, and --minutes ends a call early. Printed is the
-fraction of the optimum after 50, 100 and 200 trials, of each landscape the mean over its seeds.
+FOLDER has a MANIFEST.json with the values of each landscape's parameters and the restrictions between them. Needs Optuna 5,
+and for GP also PyTorch. Every run is added to the file of runs: another call goes on, and --minutes ends a call early. Printed
+is the fraction of the optimum after 50, 100 and 200 trials, of each landscape the mean over its seeds.
 
 All samplers get the same objective: the recorded fitness, 1 / time, is maximised, and every parameter is suggested as a
 categorical of its values. In rows with :ranks it is an integer that numbers the values in their order. WalkGPSampler knows the
@@ -86,7 +86,7 @@ def key_of(made):
 
 
 def run_all(folder, names, seeds, trials, jobs, path, seconds):
-    """Make the runs that the file lacks, seed by seed, and start none after so many seconds; returns all, and the landscapes."""
+    """Make the runs that the file lacks, seed by seed, none after so many seconds; returns all, and the landscapes."""
     end = time.monotonic() + seconds
     runs = {key_of(each): each for each in map(json.loads, path.read_text().splitlines())} if path.is_file() else {}
     places = list(json.loads((folder / landscape.MANIFEST).read_text()))

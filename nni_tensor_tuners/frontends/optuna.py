@@ -260,7 +260,7 @@ class _Live:
         return self._sure and self._covers
 
     def used_up(self):
-        """Whether every configuration has been proposed. The space is listed once, as far as it takes to find one that was not."""
+        """Whether every configuration has been proposed. The space is listed once, as far as the first that was not."""
         seen = self._seen()
         while self._left is None or self._left in seen:
             self._left = next(self._listing, None)
@@ -402,7 +402,7 @@ def _count(name, distribution):
         raise ValueError(f"parameter '{name}': expected a distribution of Optuna's, got {distribution!r}")
     if isinstance(distribution, FloatDistribution) and distribution.step is None and not distribution.single():
         raise ValueError(
-            f"parameter '{name}': a float without a step has no list of values; allowed: floats with a step, integers, categories"
+            f"parameter '{name}': a float without a step has infinitely many values; give it a step, or suggest categories"
         )
     step = Decimal(str(distribution.step or 1))
     count = int((Decimal(str(distribution.high)) - Decimal(str(distribution.low))) / step) + 1
