@@ -107,7 +107,8 @@ def run_all(folder, names, seeds, trials, jobs, path, seconds):
 def table(runs, places, names, trials):
     """Rows of a table, over the seeds that every landscape has."""
     marks = [mark for mark in MARKS if mark <= trials]
-    lines = [f"{'sampler':<24}" + "".join(f"{f'@{mark}':>8}" for mark in marks) + "  seeds  illegal  repeated  s a run"]
+    head = "".join(f"{f'@{mark}':>8}" for mark in marks)
+    lines = [f"{'sampler':<18}{head}  seeds  illegal  repeated  s a run   {OURS} less it, same seeds"]
     for name in names:
         seeds = [seed for seed in range(1000) if all((where, name, seed) in runs for where in places)]
         made = [runs[where, name, seed] for where in places for seed in seeds]
@@ -115,7 +116,10 @@ def table(runs, places, names, trials):
             continue
         fractions = "".join(f"{mean(each['best'][:mark][-1] for each in made):8.3f}" for mark in marks)
         means = [mean(each[count] for each in made) for count in ("illegal", "repeated", "seconds")]
-        lines.append(f"{name:<24}{fractions}{len(seeds):7}{means[0]:9.0f}{means[1]:10.1f}{means[2]:9.1f}")
+        both = [(ours, each) for each in made if (ours := runs.get((each["where"], OURS, each["seed"])))]
+        leads = [mean(ours["best"][:mark][-1] - each["best"][:mark][-1] for ours, each in both) for mark in marks if both]
+        counts = f"{len(seeds):7}{means[0]:9.0f}{means[1]:10.1f}{means[2]:9.1f}"
+        lines.append(f"{name:<18}{fractions}{counts}" + "".join(f"{lead:+8.3f}" for lead in leads if name != OURS))
     return lines
 
 
