@@ -121,6 +121,7 @@ def loaded_by(code):
         ("import nni_tensor_tuners.report", {"nni", "tvm", "numpy", "matplotlib"}),
         ("import nni_tensor_tuners.frontends.nni.check", {"nni", "tvm", "numpy"}),
         ("import nni_tensor_tuners.frontends.local", {"nni", "tvm", "numpy"}),
+        ("import nni_tensor_tuners.frontends.optuna", {"nni", "tvm"}),
         ("import nni_tensor_tuners.arena.landscape", {"nni", "tvm", "numpy"}),
         ("import nni_tensor_tuners.trial", {"nni", "tvm", "numpy"}),
         ("from nni_tensor_tuners import SearchSpace, create_search", {"nni", "tvm", "numpy"}),
