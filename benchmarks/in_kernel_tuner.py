@@ -2,24 +2,24 @@
 
 usage: in_kernel_tuner.py RECORDING [RECORDING ...] [--seeds 20] [--evaluations 200] [--minutes 3] [--output runs/kernel_tuner]
 
-RECORDING is a folder as `tensor-tuners replay` reads it, its MANIFEST.json having each landscape's "params" and "restrictions",
-or a cache file of Kernel Tuner's, NAME.json or NAME.json.gz. Wanted besides: pip install '.[kernel-tuner]'.
+RECORDING is a folder as `tensor-tuners replay` reads it, its MANIFEST.json having each landscape's "params" and
+"restrictions", or a cache file of Kernel Tuner's, NAME.json or NAME.json.gz. Wanted besides: pip install '.[kernel-tuner]'.
 
-Every strategy gets the same cache, the same restrictions and the same max_fevals, and has its default options. Runs are kept in
-the output folder; the same call goes on where it was interrupted or where --minutes ended it, and prints what there is.
+Every strategy gets the same cache, the same restrictions and the same max_fevals, and has its default options. Runs are kept
+in the output folder; the same call goes on where it was interrupted or where --minutes ended it, and prints what there is.
 
 Printed, for each recording and as mean over them:
-@50 ...    lowest recorded time over the lowest time found by then, mean over the seeds; 0 where nothing has succeeded. What counts
-           is what Kernel Tuner's budget counts: a configuration once, a failed one too. Where a strategy ends before its budget,
-           it stays where it is.
+@50 ...    lowest recorded time over the lowest time found by then, mean over the seeds; 0 where nothing has succeeded. What
+           counts is what Kernel Tuner's budget counts: a configuration once, a failed one too. Where a strategy ends before
+           its budget, it stays where it is.
 optimum    share of the runs that found the lowest time.
 score      the score of Kernel Tuner's methodology (package autotuning_methodology, 1.1), over evaluations: (baseline - curve) /
            (baseline - lowest), mean over the evaluations of a range. The curve is the median over the seeds, the baseline the
            expected best of random search without replacement. The range is from where the baseline has come 1 % of the way from
            the median to the lowest time to where it has come 95 %, or to the last evaluation that was run.
-in time    the same over simulated time, the range from so many evaluations to so many of the median duration: what the cache says
-           that compiling, checking and timing took, and the strategy's own time. The curve is an isotonic regression over the runs
-           of all seeds. "-" where the cache has no durations.
+in time    the same over simulated time, the range from so many evaluations to so many of the median duration: what the cache
+           says that compiling, checking and timing took, and the strategy's own time. The curve is an isotonic regression over
+           the runs of all seeds. "-" where the cache has no durations.
 seconds    that a run took here.
 """
 
