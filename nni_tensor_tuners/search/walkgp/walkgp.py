@@ -20,8 +20,8 @@ from .transfer import SOURCE_TRIALS, learn, trend_of
 ALONE_EVERY = 4
 # Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for that.
 MOST_BLIND = 16
-# So many random configurations tell how uncertain scores are.
-MARGIN_ROWS = 256
+# The mean margin in units of what it depends on, and how many random configurations tell that.
+MARGIN, MARGIN_ROWS = 2.0, 256
 # What is seen of programs, where the space is one of sketches.
 USUAL = "relation"
 
@@ -84,7 +84,6 @@ class WalkGP(Search):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
         self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
         nested = [each for each in space.parameters if isinstance(each, Branches)]
-        self._nested = bool(nested)
         features = (USUAL if nested else CONFIGURATION) if features is None else features
         check_choice("features", features, SEEN)
         self.features = None if features == CONFIGURATION else features
@@ -157,7 +156,7 @@ class WalkGP(Search):
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
-        margin = self._margin(performance) if not self._nested and (alone or not self._sources) else 0.0
+        margin = 0.0 if self._sources and not alone else self._margin(performance)  # sources say where else to look
         acquisition = expected_gain(performance, success, self.failure_weight, margin)
         found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
         if self._programs is None or alone:
@@ -165,15 +164,16 @@ class WalkGP(Search):
         return self._by_programs(measured, scores, running, found, success, margin)
 
     def _margin(self, performance):
-        """By how much the next trial is to improve: an exponential variable whose mean is the deviation at random configurations.
+        """By how much the next trial is to improve: an exponential variable, the larger the more is uncertain elsewhere.
 
         A process that takes its theta for certain is too sure of the neighbourhood of what was measured: by expected improvement
         alone a search stays there. The same remedy for confidence bounds: Berk et al. 2020, "Randomised Gaussian process upper
-        confidence bound for Bayesian optimisation". There is none where sources say where else to look, nor among sketches, where
-        most stays uncertain whatever is tried.
+        confidence bound for Bayesian optimisation". Where trials explain nothing of what is elsewhere, as in spaces that are too
+        large for that, there is no margin.
         """
         _, deviation = performance.predict(self._pool.rows[-MARGIN_ROWS:])
-        return self.rng.expovariate(1.0) * deviation.mean()
+        left = min(1.0, np.square(deviation).mean() / performance.amplitude)
+        return self.rng.expovariate(1.0) * MARGIN * (1 - left) * deviation.mean()
 
     def _by_programs(self, measured, scores, running, found, success, margin):
         """The best of the candidates whose programs are known, by a process with one more trend."""
