@@ -40,13 +40,6 @@ class RandomStart(WalkGP):
         return None
 
 
-class NoMargin(WalkGP):
-    """Any improvement counts."""
-
-    def _margin(self, performance):
-        return 0.0
-
-
 class RandomForest(WalkGP):
     """The model of performance is a random forest, over the levels of the same axes."""
 
@@ -109,7 +102,7 @@ class _Leaves:
         return leaves.reshape(len(levels), -1).astype(int)
 
 
-CLASSES = [RandomStart, NoMargin, RandomForest]
+CLASSES = [RandomStart, RandomForest]
 
 
 def show_differences(path, trials):

@@ -40,22 +40,6 @@ def test_it_needs_fewer_trials_than_random_search():
         assert trials_to_best("WalkGP", seed) < trials_to_best("Random", seed)
 
 
-def test_the_margin_is_exponential_and_there_is_none_where_trials_explain_nothing_elsewhere():
-    search = search_on(SMALL_SPACE)
-    run(search, small, 40)
-    points = list(search.results)
-    scores = performance_scores(np.array([search.results[point] for point in points]))
-    performance = search._performance.posterior(search._rows(points), scores, search._rows([]))
-    _, deviation = performance.predict(search._pool.rows[-256:])
-    explained = 1 - (deviation**2).mean() / performance.amplitude
-    expected = 2 * explained * deviation.mean()
-    margins = np.array([search._margin(performance) for _ in range(4000)])
-    assert explained > 0.3 and margins.min() >= 0
-    assert margins.mean() == pytest.approx(expected, rel=0.1) and margins.std() == pytest.approx(expected, rel=0.1)
-    nothing = search._performance.posterior(search._rows(points[:1]), np.zeros(1), search._rows([]))
-    assert search._margin(nothing) == 0
-
-
 # Batches, failures, numbers that admit no model.
 
 

@@ -8,18 +8,17 @@ SHORT_LIST = 256
 MIN_SUCCESS = 0.02
 
 
-def expected_gain(performance, success=None, failure_weight=0.0, margin=0.0):
+def expected_gain(performance, success=None, failure_weight=0.0):
     """The acquisition, a function of rows; its values are minus infinity off the short list where failures count.
 
     Parameters
     ----------
     performance
-        `Posterior` of scores. The improvement is that over its highest mean and ``margin``; the mean itself where nothing is
-        measured or runs.
+        `Posterior` of scores. The improvement is that over its highest mean; the mean itself where nothing is measured or runs.
     success
         (`Posterior` of success, its zero, its unit); None where nothing has failed.
     """
-    incumbent = None if performance.highest is None else performance.highest + margin
+    incumbent = performance.highest
 
     def gain(rows):
         mean, deviation = performance.predict(rows)

@@ -20,8 +20,6 @@ from .transfer import SOURCE_TRIALS, learn, trend_of
 ALONE_EVERY = 4
 # Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for that.
 MOST_BLIND = 16
-# The mean margin in units of what it depends on, and how many random configurations tell that.
-MARGIN, MARGIN_ROWS = 2.0, 256
 # What is seen of programs, where the space is one of sketches.
 USUAL = "relation"
 
@@ -156,26 +154,13 @@ class WalkGP(Search):
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
-        margin = 0.0 if self._sources and not alone else self._margin(performance)  # sources say where else to look
-        acquisition = expected_gain(performance, success, self.failure_weight, margin)
+        acquisition = expected_gain(performance, success, self.failure_weight)
         found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
         if self._programs is None or alone:
             return next(iter(found), None)
-        return self._by_programs(measured, scores, running, found, success, margin)
+        return self._by_programs(measured, scores, running, found, success)
 
-    def _margin(self, performance):
-        """By how much the next trial is to improve: an exponential variable, the larger the more is uncertain elsewhere.
-
-        A process that takes its theta for certain is too sure of the neighbourhood of what was measured: by expected improvement
-        alone a search stays there. The same remedy for confidence bounds: Berk et al. 2020, "Randomised Gaussian process upper
-        confidence bound for Bayesian optimisation". Where trials explain nothing of what is elsewhere, as in spaces that are too
-        large for that, there is no margin.
-        """
-        _, deviation = performance.predict(self._pool.rows[-MARGIN_ROWS:])
-        left = min(1.0, np.square(deviation).mean() / performance.amplitude)
-        return self.rng.expovariate(1.0) * MARGIN * (1 - left) * deviation.mean()
-
-    def _by_programs(self, measured, scores, running, found, success, margin):
+    def _by_programs(self, measured, scores, running, found, success):
         """The best of the candidates whose programs are known, by a process with one more trend."""
         programs = self._programs
         known = set(programs.known([*measured, *running]))
@@ -188,7 +173,7 @@ class WalkGP(Search):
         running = [point for point in running if point in known]
         rows = [self._rows_with_programs(points) for points in (measured, running, candidates)]
         performance = self._with_programs.posterior(rows[0], scores, rows[1])
-        return programs.choose(candidates, expected_gain(performance, success, self.failure_weight, margin)(rows[2]))
+        return programs.choose(candidates, expected_gain(performance, success, self.failure_weight)(rows[2]))
 
     def _rows_with_programs(self, points):
         """Rows of points whose programs are known: levels, trends of performance, and that of the program."""
