@@ -14,7 +14,7 @@ from .permutation import Permutation
 # Rejection sampling gives up after this many draws in a row that break a constraint, and systematic search takes over.
 MAX_REJECTIONS = 10_000
 # And after this many with the same branches of nested choices, which may have no legal point, other ones are drawn.
-DRAWS_OF_A_BRANCH = 1_000
+DRAWS_OF_A_BRANCH = 100
 # How many points around the untiled configuration are looked at for a legal one.
 MAX_START_POINTS = 20_000
 # randint lists its values; a range longer than this is a mistake, not a tuning parameter.
