@@ -8,6 +8,9 @@ Kernel Tuner compiles, measures, keeps its cache and its budget; the search prop
 what came of each. Legal is what Kernel Tuner enumerates: its restrictions hold, whichever way they are written.
 """
 
+from collections import deque
+from contextlib import suppress
+
 import numpy as np
 from kernel_tuner.strategies.common import CostFunc, get_options
 from kernel_tuner.util import StopCriterionReached
@@ -59,11 +62,8 @@ class _Strategy:
             return fitness(evaluate.results[-1]), None
 
         study = Study(create_search(self.search, space, seed=self.seed, **self.class_args))
-        try:
-            for _ in study.run(measure, searchspace.size):
-                pass
-        except StopCriterionReached:  # the budget is spent
-            pass
+        with suppress(StopCriterionReached):  # the budget is spent
+            deque(study.run(measure, searchspace.size), maxlen=0)  # to its end; Kernel Tuner keeps the results
         return evaluate.results
 
 
