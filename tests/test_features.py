@@ -7,7 +7,6 @@ from math import log2, prod
 
 import numpy as np
 import pytest
-import tvm
 from conftest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st

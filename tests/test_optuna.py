@@ -18,7 +18,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from nni_tensor_tuners import Exhausted, SearchSpace, create_search
-from nni_tensor_tuners.frontends.optuna import SearchSampler, UsedUp, WalkGPSampler, _Parameter
+from nni_tensor_tuners.frontends.optuna import SearchSampler, UsedUp, WalkGPSampler
+from nni_tensor_tuners.frontends.optuna.space import Parameter
 from nni_tensor_tuners.search import SEARCHES
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -150,7 +151,7 @@ def test_every_value_goes_to_optuna_and_back(data):
             ]
         )
     )
-    parameter = _Parameter("p", distribution)
+    parameter = Parameter("p", distribution)
     for label in parameter.labels:
         value = parameter.value(label)
         internal = distribution.to_internal_repr(value)
@@ -166,7 +167,7 @@ def test_numbers_listed_in_their_order_are_near_one_another():
         "choice": [[8, 64, 16], ["a"], [0, None], [False, True], [1.0, float("inf")], [(1,), (2,)]],
     }
     for kind, several in kinds.items():
-        assert {_Parameter("p", CategoricalDistribution(values)).kind for values in several} == {kind}
+        assert {Parameter("p", CategoricalDistribution(values)).kind for values in several} == {kind}
 
 
 # What happens to trials.

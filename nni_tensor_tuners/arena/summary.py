@@ -9,8 +9,7 @@ import csv
 import json
 from statistics import mean, stdev
 
-from ..search import create_search
-from ..space import SearchSpace
+from ..search import check_class_args
 
 # Recorded times are noise below this: a configuration this close to the optimum counts as the optimum.
 FOUND = 0.999
@@ -48,7 +47,7 @@ def _value(text):
 def check_search(text, name, class_args):
     """Raise ValueError, in one line that begins with ``text``, if there is no such search or argument."""
     try:
-        create_search(name, SearchSpace.from_json({"x": {"_type": "choice", "_value": [0]}}), **class_args)
+        check_class_args(name, **class_args)
     except ValueError as error:
         raise ValueError(f"search {text!r}: {error}") from None
 
@@ -104,7 +103,12 @@ def table(rows, counts, live=False):
         else:
             cells = [*(f"{best:.3f}" for best in row["best"]), f"{row['found']:.2f}"]
         lines.append([row["search"], *cells, f"{row['failed']:.1f}", f"{row['seconds']:.2f}", f"{row['longest']:.2f}"])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
+    return aligned(lines)
+
+
+def aligned(lines):
+    """Lines of cells as text, the first column flush left, the others right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         line[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))
         for line in lines

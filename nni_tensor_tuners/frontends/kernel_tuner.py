@@ -15,7 +15,7 @@ import numpy as np
 from kernel_tuner.strategies.common import CostFunc, get_options
 from kernel_tuner.util import StopCriterionReached
 
-from ..search import create_search
+from ..search import check_class_args, create_search
 from ..space import ListedSpace, SearchSpace, by_values
 from ..study import Objective, Study
 
@@ -36,7 +36,7 @@ def strategy(search="WalkGP", seed=0, **class_args):
     ValueError
         If there is no such search, or an argument is not what it takes.
     """
-    create_search(search, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed=seed, **class_args)
+    check_class_args(search, seed, **class_args)
     return _Strategy(search, seed, class_args)
 
 

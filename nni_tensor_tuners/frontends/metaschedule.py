@@ -28,7 +28,7 @@ from ..measure import Limits
 from ..measure.child import first_line
 from ..measure.lock import DeviceLock
 from ..measure.reference import expected_output
-from ..search import create_search
+from ..search import check_class_args, create_search
 from ..space import SearchSpace
 from ..study import Study
 from ..tasks.device import find_device, usable_cores
@@ -58,7 +58,7 @@ def strategy(search="WalkGP", seed=0, templates=True, **class_args):
     ValueError
         If there is no such search, or an argument is not what it takes.
     """
-    create_search(search, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed=seed, **class_args)
+    check_class_args(search, seed, **class_args)
     return _Strategy(search, seed, templates, class_args)
 
 

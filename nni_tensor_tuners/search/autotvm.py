@@ -174,8 +174,7 @@ class AutoTVM(Search):
         return self.features
 
     def _propose(self):
-        if self.features is not None and self._describe is None:
-            raise ValueError(f"features: {self.features} are of programs, and it is not known of which: give the task")
+        self.check_described()
         if (point := self._pop_unseen(self._batch)) is not None:
             return point
         if self._global is not None or len(self.results) >= self.batch_size:

@@ -122,6 +122,11 @@ class Search(ABC):
         """Features of programs (`tasks.features.FEATURES`) that it cannot do without and that `transfer` takes; None: neither."""
         return None
 
+    def check_described(self):
+        """Raise ValueError if it cannot do without features of programs, and has not been given `see` what makes them."""
+        if self.transfer_features is not None and self._describe is None:
+            raise ValueError(f"features: {self.transfer_features} are of programs, and it is not known of which: give the task")
+
     @property
     def known(self):
         """How many configurations have been asked, told or excluded."""

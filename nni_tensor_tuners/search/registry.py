@@ -276,6 +276,13 @@ def create_search(name, space, seed=0, **class_args):
     return SEARCHES[name].load()(space, seed=seed, **class_args)
 
 
+def check_class_args(name, seed=0, **class_args):
+    """Raise the ValueError that `create_search` raises, where there is no space yet."""
+    from ..space import SearchSpace  # loads NumPy
+
+    create_search(name, SearchSpace.from_json({"any": {"_type": "choice", "_value": [0]}}), seed, **class_args)
+
+
 def arguments_of(name):
     """The names of the arguments a search has of its own; ValueError for an unknown search."""
     if name not in SEARCHES:

@@ -55,6 +55,7 @@ class Rounds(Search):
         self.features = self.arms[0].features
 
     def see(self, describe):
+        super().see(describe)
         for arm in self.arms:
             arm.see(describe)
 

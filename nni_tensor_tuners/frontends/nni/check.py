@@ -190,8 +190,8 @@ def _check_tuner(folder, tuner, search_space, kind):
             if transfer := class_args.get("transfer"):
                 found = read_histories(sources_of(transfer), objective_of(class_args), made.transfer_features)
                 made.transfer(found)
-            if class_args.get("task") is None and (kind_of_features := made.transfer_features):
-                raise ValueError(f"features: {kind_of_features} are of programs, and it is not known of which: give the task")
+            if class_args.get("task") is None:
+                made.check_described()
         except ValueError as error:
             raise ValueError(f"tuner: {error}" if "search space" not in str(error) else str(error)) from None
 
