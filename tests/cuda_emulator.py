@@ -4,6 +4,7 @@ The threads of a block are fibers, each of which runs until the next barrier. Th
 descending order, so that a missing barrier shows as a wrong result every time, not once in a while. What a GPU would refuse or
 might get away with traps: an index beyond an array, a misaligned vector, memory outside the buffers, a barrier that some
 threads do not reach. Shuffles within a warp are for all threads of a block alike, which TVM's reductions over threads are.
+Each thread of a warp does the whole of a tensor instruction.
 """
 
 import re
@@ -18,7 +19,10 @@ BEFORE = """
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <immintrin.h>
 #include <sys/mman.h>
+#include <type_traits>
 #include <ucontext.h>
 #define __global__
 #define __device__
@@ -31,12 +35,29 @@ using std::min;
 typedef unsigned char uchar;
 typedef unsigned int uint;
 struct Index { int x, y, z; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-static inline float2 make_float2(float x, float y) { return {x, y}; }
-static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+struct half {  // arithmetic is in float32, and rounded where it is kept
+    uint16_t bits;
+    half() = default;
+    half(float value) : bits(_cvtss_sh(value, 0)) {}
+    operator float() const { return _cvtsh_ss(bits); }
+};
+template <class T> struct alignas(2 * sizeof(T)) Two { T x, y; };
+template <class T> struct Three { T x, y, z; };
+template <class T> struct alignas(4 * sizeof(T)) Four { T x, y, z, w; };
+#define VECTORS(T, NAME) \
+    using NAME##2 = Two<T>; \
+    using NAME##3 = Three<T>; \
+    using NAME##4 = Four<T>; \
+    static inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; } \
+    static inline NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; } \
+    static inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+VECTORS(half, half)
+VECTORS(float, float)
+VECTORS(int, int)
+VECTORS(uint, uint)
+static inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 Index threadIdx, blockIdx;
-enum { THREADS = 1024, STACK = 1 << 16, PAGE = 1 << 12 };
+enum { THREADS = 1024, STACK = 1 << 18, PAGE = 1 << 12 };
 ucontext_t scheduler, fibers[THREADS];
 bool done[THREADS];
 int current;
@@ -83,38 +104,87 @@ static void run_block(void (*thread)(), Index block, bool descending) {
 }
 
 // A buffer that ends at an inaccessible page and begins after another; what alignment leaves is filled with NaN.
-static float* buffer(size_t count) {
-    size_t bytes = (count * sizeof(float) + 15) / 16 * 16, pages = (bytes + PAGE - 1) / PAGE * PAGE;
+static char* buffer(size_t bytes, size_t alignment = 16) {
+    bytes = (bytes + alignment - 1) / alignment * alignment;
+    size_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
     char* at = (char*)mmap(nullptr, pages + 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(at, PAGE, PROT_NONE);
     mprotect(at + PAGE + pages, PAGE, PROT_NONE);
-    for (float* element = (float*)(at + PAGE); element < (float*)(at + PAGE + pages); ++element) *element = NAN;
-    return (float*)(at + PAGE + pages - bytes);
+    memset(at + PAGE, 0xff, pages);
+    return at + PAGE + pages - bytes;
 }
-static float* read_buffer(size_t count) {
-    float* data = buffer(count);
-    if (fread(data, sizeof(float), count, stdin) != count) fail("too little input");
+static char* read_buffer(size_t bytes) {
+    char* data = buffer(bytes);
+    if (fread(data, 1, bytes, stdin) != bytes) fail("too little input");
     return data;
 }
+
+// Groups of asynchronous copies, of which TVM makes none unless it is told to: the copies between are plain ones.
+#define GROUPS(N) static void tvm_builtin_ptx_cp_async_wait_group_async_wait_group_##N() {}
+GROUPS(0) GROUPS(1) GROUPS(2) GROUPS(3) GROUPS(4)
+static void tvm_builtin_ptx_cp_async_commit_group_async_commit_group() {}
+
+namespace nvcuda::wmma {
+struct matrix_a; struct matrix_b; struct accumulator; struct row_major; struct col_major;
+enum layout_t { mem_row_major, mem_col_major };
+template <class Use, int M, int N, int K, class T, class Layout = void> struct fragment { T at[16][16]; };
+
+static void check_tile(const void* tile, size_t stride) {
+    if ((size_t)tile % 32 || stride % 16) fail("a misaligned tile of a tensor instruction");
+}
+template <class Use, class T, class Layout>
+void load_matrix_sync(fragment<Use, 16, 16, 16, T, Layout>& to, const T* from, unsigned stride) {
+    check_tile(from, stride * sizeof(T));
+    constexpr bool rows = std::is_same_v<Layout, row_major>;
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 16; ++j) to.at[i][j] = rows ? from[i * stride + j] : from[j * stride + i];
+}
+template <class T>
+void store_matrix_sync(T* to, const fragment<accumulator, 16, 16, 16, T>& from, unsigned stride, layout_t layout) {
+    check_tile(to, stride * sizeof(T));
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 16; ++j) (layout == mem_row_major ? to[i * stride + j] : to[j * stride + i]) = from.at[i][j];
+}
+template <class T> void fill_fragment(fragment<accumulator, 16, 16, 16, T>& to, float value) {
+    for (auto& row : to.at) std::fill(row, row + 16, value);
+}
+template <class T, class A, class B>
+void mma_sync(fragment<accumulator, 16, 16, 16, T>& to, const fragment<matrix_a, 16, 16, 16, half, A>& a,
+              const fragment<matrix_b, 16, 16, 16, half, B>& b, const fragment<accumulator, 16, 16, 16, T>& c) {
+    float left[16][16], right[16][16];
+    for (int i = 0; i < 16; ++i)
+        for (int j = 0; j < 16; ++j) left[i][j] = a.at[i][j], right[i][j] = b.at[i][j];
+    for (int i = 0; i < 16; ++i) {
+        float sums[16];
+        for (int j = 0; j < 16; ++j) sums[j] = c.at[i][j];
+        for (int k = 0; k < 16; ++k)
+            for (int j = 0; j < 16; ++j) sums[j] += left[i][k] * right[k][j];
+        for (int j = 0; j < 16; ++j) to.at[i][j] = sums[j];
+    }
+}
+}
 """
+
+# CUDA's names of element types.
+TYPES = {"float": np.dtype("float32"), "half": np.dtype("float16")}
 
 # Every kernel in a namespace of its own, so that one compilation serves many.
 KERNEL = """
 namespace kernel%(number)d {
 %(code)s
-static float *%(pointers)s;
+%(pointers)s
 static void thread() { main_kernel(%(names)s); done[current] = true; }
 static void launch() {
     %(reads)s
     for (int descending = 0; descending < 2; ++descending) {
-        %(output)s = buffer(%(count)d);
+        %(output)s = (decltype(%(output)s))buffer(%(bytes)d);
         for (int z = 0; z < %(grid_z)d; ++z)
             for (int y = 0; y < %(grid_y)d; ++y)
                 for (int x = 0; x < %(grid_x)d; ++x) {
                     blockIdx = {x, y, z};
                     run_block(thread, {%(block_x)d, %(block_y)d, %(block_z)d}, descending);
                 }
-        fwrite(%(output)s, sizeof(float), %(count)d, stdout);
+        fwrite(%(output)s, 1, %(bytes)d, stdout);
     }
 }
 }
@@ -128,14 +198,19 @@ int main() {
 """
 
 
+def kernels_in(source):
+    """How many kernels the generated CUDA C has; `run` takes what has one."""
+    return len(re.findall(r"__global__ void[^;{]*{", source))
+
+
 def run(kernels, folder):
-    """Run kernels of float32 buffers, one of them the output.
+    """Run kernels of float32 and float16 buffers, one of them the output.
 
     Parameters
     ----------
     kernels
         (source, threads, inputs, shape, dynamic) of each: what TVM generated, what `cuda_limits.thread_extents` says, name ->
-        float32 array, the shape of the output, bytes of shared memory that are allocated at the launch.
+        array, the shape of the output, bytes of shared memory that are allocated at the launch.
     folder
         For what is compiled.
 
@@ -149,33 +224,41 @@ def run(kernels, folder):
     RuntimeError
         If a kernel does what must not be done.
     """
-    text, data = [BEFORE], []
+    text, data, made = [BEFORE], [], []
     for number, (source, threads, inputs, shape, dynamic) in enumerate(kernels):
         code = source[source.index('extern "C" __global__') :].replace("__shared__ alignas(64)", "alignas(64) static")
-        at_launch = r"extern __shared__ __align__\(\d+\) uchar (\w+)\[\];"
-        code = re.sub(at_launch, rf"static uchar* \1 = (uchar*)buffer({dynamic // 4});", code)
+        at_launch = r"extern __shared__ __align__\((\d+)\) uchar (\w+)\[\];"
+        code = re.sub(at_launch, rf"static uchar* \2 = (uchar*)buffer({dynamic}, \1);", code)
         signature = re.search(r"main_kernel\(([^)]*)\)", code).group(1)
-        names = re.findall(r"(\w+)_ptr", signature) or re.findall(r"(\w+)\s*(?:,|$)", signature)
-        arrays = [np.ascontiguousarray(inputs[name], np.float32) for name in names if name in inputs]
-        reads = [f"{name} = read_buffer({inputs[name].size});" for name in names if name in inputs]
-        (output,) = (name for name in names if name not in inputs)
+        parameters = re.findall(r"(\w+)\s*\*\s*(?:__restrict__\s*)?(\w+)", signature)
+        types = {name.removesuffix("_ptr"): TYPES[each] for each, name in parameters}
+        arrays = {name: np.ascontiguousarray(inputs[name], dtype) for name, dtype in types.items() if name in inputs}
+        reads = [f"{name} = (decltype({name}))read_buffer({array.nbytes});" for name, array in arrays.items()]
+        (output,) = types.keys() - inputs.keys()
         fields = {f"{kind}_{axis}": threads.get(f"{kind}Idx.{axis}", 1) for kind in ("block", "thread") for axis in "xyz"}
         fields = {key.replace("block", "grid").replace("thread", "block"): extent for key, extent in fields.items()}
-        fields.update(number=number, output=output, code=code.replace('extern "C" ', ""), count=int(np.prod(shape)))
-        fields.update(pointers=", *".join(names), names=", ".join(names), reads=" ".join(reads))
+        pointers = " ".join(f"static {each}* {name.removesuffix('_ptr')};" for each, name in parameters)
+        made.append((shape, types[output]))
+        fields.update(number=number, output=output, code=code.replace('extern "C" ', ""), bytes=_bytes(*made[-1]))
+        fields.update(pointers=pointers, names=", ".join(types), reads=" ".join(reads))
         text.append(KERNEL % fields)
-        data += [array.tobytes() for array in arrays]
+        data += [array.tobytes() for array in arrays.values()]
     text.append(AFTER % " ".join(f"kernel{number}::launch();" for number in range(len(kernels))))
     cpp, program = Path(folder) / "kernels.cpp", Path(folder) / "kernels"
     cpp.write_text("".join(text), encoding="utf-8")
     traps = ["-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error"]
-    subprocess.run(["g++", "-std=c++17", "-w", "-O1", *traps, "-o", program, cpp], check=True)
+    subprocess.run(["g++", "-std=c++17", "-w", "-O1", "-fno-strict-aliasing", "-mf16c", *traps, "-o", program, cpp], check=True)
     result = subprocess.run([program], input=b"".join(data), capture_output=True, timeout=120)
     if result.returncode:
         raise RuntimeError(f"a kernel failed with status {result.returncode}: {result.stderr.decode()}")
-    values, outputs = np.frombuffer(result.stdout, np.float32), []
-    for _, _, _, shape, _ in kernels:
-        count = int(np.prod(shape))
-        outputs.append([values[:count].reshape(shape), values[count : 2 * count].reshape(shape)])
-        values = values[2 * count :]
+    outputs, at = [], 0
+    for shape, dtype in made:
+        outputs.append([])
+        for _ in range(2):
+            outputs[-1].append(np.frombuffer(result.stdout, dtype, int(np.prod(shape)), at).reshape(shape))
+            at += _bytes(shape, dtype)
     return outputs
+
+
+def _bytes(shape, dtype):
+    return int(np.prod(shape)) * dtype.itemsize

@@ -109,8 +109,11 @@ def emulated(cases, folder, change=lambda source: source, device=GENERIC["cuda"]
         _, dynamic = shared_bytes(module, device)
         kernels.append((source, threads, dict(zip(workload.buffers, inputs)), workload.shapes[-1], dynamic))
         references.append(workload.reference(*inputs))
-    results = zip(emulate(kernels, folder), references)
-    return [next(filter(None, (wrong_answer(z, reference) for z in both)), None) for both, reference in results]
+    results = zip(emulate(kernels, folder), references, cases)
+    return [
+        next(filter(None, (wrong_answer(z, reference, workload.tolerance) for z in both)), None)
+        for both, reference, (workload, _) in results
+    ]
 
 
 @pytest.mark.parametrize("name", CASES)

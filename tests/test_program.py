@@ -13,6 +13,8 @@ import tvm
 import tvm_ffi
 import yaml
 from conftest import TESTS
+from cuda_emulator import kernels_in
+from test_cuda import emulated, instantiated, source_of
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.cli import main
@@ -170,6 +172,30 @@ def test_sketches_on_cuda(monkeypatch):
     monkeypatch.setattr(sketches, "of_schedules", of_schedules)
     made = sketches.generate(Program("matmul(n=64, k=64, m=64, dtype='float16')").source, GENERIC["cuda"])
     assert made and all("wmma_sync_16x16x16_f16f16f16" in sketch["name"] for sketch in made)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "matmul(n=32, k=64, m=64)",
+        "matmul(n=64, k=64, m=64, dtype='float16')",
+        "conv_bias_relu(height=6, width=6, in_channels=16, out_channels=16)",
+        "dep(height=6, width=6, channels=8)",
+        "softmax(n=16, m=64)",
+        "layer_norm(n=8, m=64)",
+    ],
+)
+def test_sketches_kernels_give_the_program_s_answer_on_cuda(program, tmp_path):
+    """A kernel of each sketch that makes one, in the emulator: stages, vectors, reductions over threads, tensor cores."""
+    task, rng = Program(program), random.Random(0)
+    settle = task.settler(GENERIC["cuda"])
+    space = SearchSpace.from_json(task.search_space(GENERIC["cuda"]), task.constraints(GENERIC["cuda"]))
+    chosen = {}
+    for config in filter(None, (settle(space.sample(rng)) for _ in range(400))):
+        chosen.setdefault(config["sketch"]["_name"], config)
+    assert chosen.keys() == {sketch["name"] for sketch in task.sketches(GENERIC["cuda"])}
+    cases = [(task, config) for config in chosen.values() if kernels_in(source_of(instantiated(task, config))) == 1]
+    assert cases and emulated(cases, tmp_path) == [None] * len(cases)
 
 
 def test_of_configurations_with_the_same_kernel_the_first_one_stands_for_all(softmax):
