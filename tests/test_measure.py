@@ -19,6 +19,7 @@ from faulty_template import FAULTS, Faulty
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import ErrorCode, Limits, cores, measure, measure_reference, reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
+from nni_tensor_tuners.measure.measure import STAGES
 from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
 from nni_tensor_tuners.tasks import WORKLOADS, shared
@@ -68,6 +69,11 @@ def test_every_fault_has_its_error_code_and_leaves_no_process(fault, code, messa
     assert fault in FAULTS
     result = measure(FAULTY, {"fault": fault}, CPU, QUICK)
     assert (ErrorCode(result["error_code"]), message in result["error"]) == (code, True), result
+    spent = result["stage_seconds"]
+    assert list(spent) == list(STAGES)[: len(spent)]
+    if code in (ErrorCode.BUILD_TIMEOUT, ErrorCode.RUN_TIMEOUT):
+        last = list(spent)[-1]
+        assert spent[last] >= getattr(QUICK, STAGES[last][0])
     (keeper,) = psutil.Process().children()
     wait_for(lambda: keeper.children() == [])
 

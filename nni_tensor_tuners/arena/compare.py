@@ -13,18 +13,11 @@ from ..frontends.nni.check import check
 from ..frontends.nni.experiment import write, write_folder
 from ..frontends.nni.manager import Manager, register
 from ..study import records
+from .clock import add_search, add_trial, new_run
 from .turns import in_turns
 
 
-def extend(run, record, clock):
-    """Add a trial to a run."""
-    succeeded = records.succeeded(record)
-    run["failed"] += not succeeded
-    run["best"].append(max(run["best"][-1] if run["best"] else 0.0, record["tflops"] if succeeded else 0.0))
-    run["clock"].append(clock)
-
-
-def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None):
+def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None, minutes=None):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -37,11 +30,13 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     searches
         label -> (name, class_args).
     seeds, trials
-        How many.
+        How many; no limit to the trials where they are None.
     output
         A folder that exists.
     progress
         A `cli.progress.Progress`.
+    minutes
+        Wall-clock of each run, its own searching and trials, after which it gets no further trial; None for no limit.
     histories
         label -> what that search is given of elsewhere, as for `Search.transfer`; those left out, nothing.
 
@@ -57,23 +52,22 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
             tags = {"search": label, "seed": seed}
             known = (histories or {}).get(label, ())
             studies[label, seed] = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, histories=known)
-            runs[label, seed] = {**tags, "best": [], "clock": [], "failed": 0, "seconds": 0.0, "longest": 0.0}
+            runs[label, seed] = new_run(**tags)
 
     def note(key, record):
-        account(runs[key], record)
+        run = runs[key]
+        before = run["clock"][-1] if run["clock"] else 0.0
+        add_search(run, record["search_seconds"])
+        add_trial(run, record, before + record["search_seconds"] + record["trial_seconds"], record["trial_seconds"])
         best = max(run["best"][-1] for run in runs.values() if run["best"])
-        return f"trial {len(runs[key]['best'])}/{trials} of each, best {best:.4g} TFLOPS"
+        return f"trial {len(run['best'])}{f'/{trials}' if trials else ''} of each, best {best:.4g} TFLOPS"
 
-    in_turns(studies, trials, progress, note)
+    def left(key):
+        return None if minutes is None else max(0.0, 60 * minutes - (runs[key]["clock"] or [0.0])[-1])
+
+    in_turns(studies, trials, progress, note, left)
     measured = [run for run in runs.values() if run["best"]]
     return sorted(measured, key=lambda run: list(searches).index(run["search"]))
-
-
-def account(run, record):
-    """Add a trial measured here to a run."""
-    extend(run, record, (run["clock"][-1] if run["clock"] else 0.0) + record["search_seconds"] + record["trial_seconds"])
-    run["seconds"] += record["search_seconds"]
-    run["longest"] = max(run["longest"], record["search_seconds"])
 
 
 def time_again(runs, found, counts, rounds, progress):
@@ -116,7 +110,7 @@ def _named(record):
     return json.dumps(record["config"], sort_keys=True)
 
 
-def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, trials, output, progress):
+def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, trials, output, progress, minutes=None):
     """Run every search and seed as an NNI experiment of its own, one after the other.
 
     Parameters
@@ -127,6 +121,8 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
         As for `compare`.
     progress
         A `cli.progress.Progress`.
+    minutes
+        NNI's maxExperimentDuration; None for no limit.
 
     Returns
     -------
@@ -141,30 +137,36 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
                 folder = Path(output) / "nni" / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
                 write_folder(folder, name, arguments, task, [device], searches=[search])
                 path = folder / f"{search.lower()}.yml"
-                _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials)
+                _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials, minutes)
                 started = time.time()
                 manager, problem = tune.run_to_end(lambda path=path: Manager.create(path), progress)
                 if problem:
                     raise ValueError(f"{label}, seed {seed}: {problem}")
-                runs.append({"search": label, "seed": seed, **_nni_run(manager.folder, started)})
+                runs.append(_nni_run(manager.folder, started, search=label, seed=seed))
     except KeyboardInterrupt:
         progress.say("interrupted")
     return sorted(runs, key=lambda run: list(searches).index(run["search"]))
 
 
-def _specialise(path, class_args, kind, constraints, trials):
-    """Give a written experiment file the arguments, constraints and number of trials of this comparison."""
+def _specialise(path, class_args, kind, constraints, trials, minutes):
+    """Give a written experiment file the arguments, constraints and limits of this comparison."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content["tuner"]["classArgs"].update(class_args)
     content["tuner"]["classArgs"]["constraints"][kind] += constraints
-    content["maxTrialNumber"] = trials
+    del content["maxTrialNumber"]
+    if trials is not None:
+        content["maxTrialNumber"] = trials
+    if minutes is not None:
+        content["maxExperimentDuration"] = f"{round(60 * minutes)}s"
     write(path, content)
     check(path)
 
 
-def _nni_run(folder, started):
-    run = {"best": [], "clock": [], "failed": 0}
+def _nni_run(folder, started, **tags):
+    run = new_run(**tags)
     for record in report.load(folder):
-        extend(run, record, record.get("time", started) - started)
-    asked = [event.get("seconds", 0.0) for event in records.read(folder / records.JOURNAL) if event["event"] == "ask"]
-    return {**run, "seconds": sum(asked), "longest": max(asked, default=0.0)}
+        add_trial(run, record, record.get("time", started) - started, sum(record.get("stage_seconds", {}).values()))
+    for event in records.read(folder / records.JOURNAL):
+        if event["event"] == "ask":
+            add_search(run, event.get("seconds", 0.0))
+    return run

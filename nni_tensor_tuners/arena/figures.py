@@ -1,5 +1,6 @@
 """Figures of runs: the best so far, over the trials and over the wall-clock."""
 
+from .clock import at_times, grid
 from .summary import best_at
 
 
@@ -43,6 +44,23 @@ def plot_clock(runs, path, title, ylabel):
                 label=None if i else search,
             )
     axes.set(xlabel="seconds", ylabel=ylabel, title=title, xlim=(0, None), ylim=(0, None))
+    _finish(figure, axes, path)
+
+
+def plot_time(runs, path, title, ylabel, end, points=200):
+    """Write the best so far over wall-clock time as PNG, up to ``end`` seconds: mean over seeds, standard error shaded (NoSE's
+    figures 5 and 8).
+    """
+    import numpy as np
+
+    figure, axes = _figure()
+    times = grid(end, points)
+    for number, search in enumerate(dict.fromkeys(run["search"] for run in runs)):
+        curves = np.array([run["best"] for run in at_times([run for run in runs if run["search"] == search], times)])
+        center, error = curves.mean(axis=0), curves.std(axis=0, ddof=min(1, len(curves) - 1)) / len(curves) ** 0.5
+        axes.plot(times, center, color=_color(number), label=search)
+        axes.fill_between(times, center - error, center + error, color=_color(number), alpha=0.15, linewidth=0)
+    axes.set(xlabel="seconds", ylabel=ylabel, title=title, xlim=(0, end), ylim=(0, None))
     _finish(figure, axes, path)
 
 

@@ -45,9 +45,9 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
     Returns
     -------
     dict
-        Always ``error_code`` (an `ErrorCode` as int) and ``error`` (one line, empty without error). Without error also
-        ``tflops``, ``latency_ms`` (median), ``spread`` (interquartile range / median), ``compile_seconds``,
-        ``early_stopped``.
+        Always ``error_code`` (an `ErrorCode` as int) and ``error`` (one line, empty without error), and, where a worker started,
+        ``stage_seconds``: what each of `STAGES` took. Without error also ``tflops``, ``latency_ms`` (median), ``spread``
+        (interquartile range / median), ``compile_seconds``, ``early_stopped``.
     """
     environment = _environment()
     if cold:  # threads that have gone to sleep during a flush are not found so by a network's next kernel
@@ -87,19 +87,27 @@ def _environment():
 
 def _run(worker, job, task, device, limits):
     job = {**job, "workload": task.to_dict(), "device": asdict(device), "limits": asdict(limits)}
+    began = [("start", time.monotonic())]
     with worker:
         try:
             worker.stdin.write(json.dumps(job).encode())
             worker.stdin.close()
-            return _follow(worker, limits)
+            result = _follow(worker, limits, began)
+            return {**result, "stage_seconds": _seconds_of(began)}
         except BrokenPipeError:
             return _failure(ErrorCode.UNKNOWN_ERROR, "the worker did not start")
         finally:
             _kill_group(worker)
 
 
-def _follow(worker, limits):
-    """Read the worker's answers until the result, its death, or the end of its time."""
+def _seconds_of(began):
+    """Stage -> seconds, of pairs (stage, when it began), the last of which has just ended."""
+    ends = [*(start for _, start in began[1:]), time.monotonic()]
+    return {stage: round(end - start, 6) for (stage, start), end in zip(began, ends)}
+
+
+def _follow(worker, limits, began):
+    """Read the worker's answers until the result, its death, or the end of its time; add to ``began`` when stages begin."""
     stage, deadline, buffered = "start", None, b""
     with selectors.DefaultSelector() as selector:
         selector.register(worker.stdout, selectors.EVENT_READ)
@@ -115,6 +123,7 @@ def _follow(worker, limits):
             for answer in map(json.loads, lines):
                 if "stage" not in answer:
                     return answer
+                began.append((answer["stage"], time.monotonic()))
                 deadline = _next_deadline(stage, answer["stage"], deadline, limits)
                 stage = answer["stage"]
 
