@@ -4,17 +4,22 @@ usage: autotvm.py components [--workload resnet18-c6] [--trials 200] [--seeds 3]
        autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
                              [--collect 100] [--trials 100] [--seeds 3] [--output runs/autotvm]
 
-components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials, and a TreeGRU.
+components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials. The TreeGRU is there
+where PyTorch is installed (`pip install .[treegru]`).
 transfer: figures 8 and 9. Random configurations of the sources are measured; for each target the searches run in turns, with
 features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records.
-Printed: TFLOPS of the best so far, and after how many trials the mean reaches what R from scratch has at the end.
+`--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
+Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean reaches what R from scratch
+has at the end.
 
 Every trial is recorded as it ends, and the same command goes on where it was interrupted.
 """
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
+from nni_tensor_tuners.arena import figures
 from nni_tensor_tuners.arena.collect import collect
 from nni_tensor_tuners.arena.compare import compare
 from nni_tensor_tuners.arena.summary import summarise, table
@@ -36,6 +41,9 @@ COMPONENTS = {
     "EI": {**R, "acquisition": "ei"},
     "UCB": {**R, "acquisition": "ucb"},
 }
+if find_spec("torch"):
+    COMPONENTS["TreeGRU, rank"] = {"model": "treegru", "batch_size": BATCH}
+    COMPONENTS["TreeGRU, regression"] = {**COMPONENTS["TreeGRU, rank"], "objective": "regression"}
 MATMUL = "matmul-1024"
 KINDS = {"S": CONFIGURATION, "x": "loop", "R": "relation"}
 
@@ -49,7 +57,8 @@ def components(args, device, progress):
         folder = made(args.output / f"components-{args.workload}-{name}")
         runs += compare(task, device, [], searches, args.seeds, trials, folder, progress)
     twice = [{**run, "search": f"{run['search']} x 2", "best": run["best"][1::2]} for run in runs if run["search"] in plain]
-    shown(f"{args.workload}, {args.seeds} seeds", [*runs, *twice], args.trials, progress)
+    drawing = args.output / f"components-{args.workload}.png"
+    shown(f"{args.workload}, {args.seeds} seeds", [*runs, *twice], args.trials, drawing, progress)
 
 
 def transfer(args, device, progress):
@@ -68,18 +77,19 @@ def transfer(args, device, progress):
                 known[f"{symbol}, transfer"] = histories[kind]
         folder = made(args.output / f"transfer-{target}")
         runs = compare(task_named(target), device, [], searches, args.seeds, args.trials, folder, progress, known)
-        rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, progress)
+        rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
         for label in rows:
             reached = [trial for trial, best in enumerate(means[label], 1) if best >= means["R"][-1]]
             progress.say(f"{label:<12} reaches what R from scratch has after {args.trials}: {reached[0] if reached else '-'}")
 
 
-def shown(title, runs, trials, progress):
-    """Prints a table; returns its labels."""
+def shown(title, runs, trials, drawing, progress):
+    """Prints a table and draws the curves; returns the labels."""
     counts = sorted({max(1, trials * part // 20) for part in (1, 2, 4, 8, 12, 20)})
     rows = summarise(runs, counts)
     progress.say(f"\n{title}; best TFLOPS, mean ± standard deviation over seeds\n{table(rows, counts, live=True)}")
+    figures.plot([{**run, "best": run["best"][:trials]} for run in runs], drawing, title, "best TFLOPS")
     return [row["search"] for row in rows]
 
 

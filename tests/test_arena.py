@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 
 from nni_tensor_tuners import SearchSpace
-from nni_tensor_tuners.arena import compare, landscape, summary
+from nni_tensor_tuners.arena import clock, compare, landscape, summary
 from nni_tensor_tuners.arena.replay import replay
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.cli.progress import Progress
@@ -230,6 +230,7 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
         (["replay", "x.json", "--searches", "OpEvo:parents_size=["], "parents_size must be an integer >= 1, got '['"),
         (["replay", "x.json", "--trials", "100", "--at", "200"], "--at: expected at most the 100 trials of a run, got 200"),
         (["compare", "mm1", "--nni", "--retime", "3"], "--retime: not with --nni"),
+        (["compare", "mm1", "--searches", "OpEvo", "--baseline", "Random"], "--baseline: expected one of OpEvo, got 'Random'"),
         (["compare", "mm9"], "unknown operator or workload 'mm9'"),
         (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
         (["compare", "mm1", "--constraint", "X[0] > 512"], "constraints: no configuration satisfies them"),
@@ -256,7 +257,7 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
     assert all(record["error_code"] == 0 and record["trial_seconds"] > 0 for record in found)
     best = mean(max(r["tflops"] for r in found if (r["search"], r["seed"]) == ("Random", i)) for i in (0, 1))
     assert f"{best:.4f} ±" in next(line for line in first.splitlines() if line.startswith("Random"))
-    for name in ("runs.csv", "trials.png", "clock-trials.png"):
+    for name in ("runs.csv", "trials.png", "clock-trials.png", "time-trials.png"):
         assert (tmp_path / name).stat().st_size > 0
 
     assert main([*command, "--at", "1", "3", "--retime", "2"]) == 0  # everything is recorded: nothing else is measured
@@ -305,6 +306,55 @@ def test_collect_measures_and_describes_several_workloads_and_goes_on(tmp_path, 
     assert again[:3] == found[:3] and again[3]["config"] == found[3]["config"] and len(again) == 4
 
 
+def test_record_measures_every_configuration_once_and_goes_on(tmp_path, capsys):
+    restricted = [word for text in ("K[0] == 32", "X[1] == 1", "Y[1] == 1", "Y[0] == 1") for word in ("--constraint", text)]
+    command = ["record", *SMALL, *restricted, "--output", str(tmp_path)]
+    assert main([*command, "--all", "--compilers", "2"]) == 0
+    task, device, file = Matmul(32, 32, 32), find_device("cpu"), tmp_path / records.RECORDS
+    space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *restricted[1::2]])
+    legal = sorted(json.dumps(space.config(point), sort_keys=True) for point in space.points(random.Random(0)))
+    found = records.read(file)
+    assert sorted(json.dumps(record["config"], sort_keys=True) for record in found) == legal and len(legal) > 3
+    manifest = json.loads((tmp_path / landscape.MANIFEST).read_text())
+    (name,) = manifest
+    assert manifest[name]["complete"] and manifest[name]["status"] == {"ok": len(legal)}
+    (recording,) = landscape.load(tmp_path)
+    best = min(record["latency_ms"] for record in found)
+    assert len(recording.fitness) == len(legal) and recording.optimum == pytest.approx(1 / best, rel=1e-5)
+
+    kept = file.read_text().splitlines()[:2]
+    file.write_text("\n".join(kept) + "\n")  # as if it had been killed
+    assert main([*command, "--random", "3"]) == 0
+    assert file.read_text().splitlines()[:2] == kept and len(records.read(file)) == 3
+    assert not json.loads((tmp_path / landscape.MANIFEST).read_text())[name]["complete"]
+    capsys.readouterr()
+    assert main([*command, "--layout", "NT", "--all"]) == 1
+    assert "it holds the records of something else; name another folder" in capsys.readouterr().err
+
+
+def test_a_recording_has_failures_and_what_they_cost(tmp_path):
+    task, device = Matmul(2, 2, 2), find_device("cpu")
+    space = SearchSpace.from_json(task.search_space(device))
+    configs = [space.config(point) for point in space.points(random.Random(0))][:3]
+    ends = [{"error_code": 0, "tflops": 1.0, "latency_ms": 2.0, "spread": 0.1}, {"error_code": 6}, {"error_code": 4}]
+    found = [{"config": config, "trial_seconds": 1.5, **end} for config, end in zip(configs, ends)]
+    landscape.write(found, task, device, [], False, "mine", tmp_path)
+    (recording,) = landscape.load(tmp_path)
+    fitness = [recording.fitness[recording.space.point(each)] for each in map(live(recording), configs)]
+    assert fitness == [0.5, None, None]
+    with gzip.open(tmp_path / "mine.csv.gz", "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["ok", "compile_failed", "runtime_failed"]
+    assert all(float(row["seconds"]) == 1.5 for row in rows)
+    assert float(rows[0]["std_ms"]) == pytest.approx(0.1 * 2 / 1.349, rel=1e-2)
+    assert json.loads((tmp_path / landscape.MANIFEST).read_text())["mine"]["seconds"] == 4.5
+
+
+def live(recording):
+    """Configuration -> what the recording's space has of it."""
+    return lambda config: {name: config[name] for name in recording.space.names}
+
+
 def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "nni_tensor_tuners.frontends.local.measure", lambda *args, **more: {"error_code": 4, "error": "it fell over"}
@@ -313,6 +363,63 @@ def test_a_live_run_survives_failures_and_ends_with_the_space(tmp_path, monkeypa
     runs = compare.compare(Matmul(2, 2, 2), device, ["K[0] == 2"], {"r": ("Random", {})}, 1, 10_000, tmp_path, Progress())
     space = len(records.read(tmp_path / records.RECORDS))
     assert len(runs[0]["best"]) == runs[0]["failed"] == space < 100 and set(runs[0]["best"]) == {0.0}
+
+
+def test_a_run_s_minutes_are_its_own(tmp_path, capsys):
+    command = ["compare", *SMALL, "--searches", "OpEvo", "Random", "--seeds", "1", "--minutes", "0.05", "--baseline", "Random"]
+    assert main([*command, "--output", str(tmp_path)]) == 0
+    for search in ("OpEvo", "Random"):
+        own = [record for record in records.read(tmp_path / records.RECORDS) if record["search"] == search]
+        seconds = [record["search_seconds"] + record["trial_seconds"] for record in own]
+        assert sum(seconds[:-1]) < 3 <= sum(seconds)
+        assert all(sum(each["stage_seconds"].values()) <= each["trial_seconds"] for each in own)
+    printed = capsys.readouterr().out
+    assert "0.05 minutes" in printed and "over Random" in printed and "no error" in printed
+
+
+RUNS = [  # (search, seed, [(seconds of searching, stages, error code, TFLOPS), ...])
+    ("a", 0, [(1, {"compile": 2, "run": 1}, 0, 2.0), (1, {"compile": 6, "wait": 1}, 6, None), (0, {"run": 3}, 0, 4.0)]),
+    ("a", 1, [(2, {"start": 1, "run": 2}, 0, 1.0), (0, {"run": 5}, 0, 3.0)]),
+    ("b", 0, [(0, {"run": 4}, 0, 1.0), (0, {"run": 16}, 0, 2.0)]),
+]
+
+
+def runs_of(described):
+    runs = []
+    for search, seed, trials in described:
+        runs.append(clock.new_run(search=search, seed=seed))
+        now = 0.0
+        for searching, stages, code, tflops in trials:
+            now += searching + sum(stages.values())
+            record = {"error_code": code, "stage_seconds": stages, **({"tflops": tflops} if code == 0 else {})}
+            clock.add_search(runs[-1], searching)
+            clock.add_trial(runs[-1], record, now, sum(stages.values()))
+    return runs
+
+
+def test_the_best_at_a_time_is_that_of_trials_which_had_ended():
+    runs = runs_of(RUNS)
+    assert [run["clock"] for run in runs] == [[4, 12, 15], [5, 10], [4, 20]] and clock.reached(runs) == 10
+    best = [run["best"] for run in clock.at_times(runs, [3, 4, 9, 10, 15])]
+    assert best == [[0, 2, 2, 2, 4], [0, 0, 1, 3, 3], [0, 1, 1, 1, 1]]
+    assert clock.grid(10, 4) == [2.5, 5, 7.5, 10]
+    lines = clock.table(runs, [5, 10], baseline="b").splitlines()
+    # Of 2 and 1, and of 2 and 3: the sample's standard deviation, .707, over the root of two.
+    assert lines[1].split() == ["a", "1.5000", "±", "0.5000", "2.5000", "±", "0.5000"]
+    assert [line.split() for line in lines[4:]] == [["over", "b", "5", "s", "10", "s"], ["a", "1.500", "2.500"]]
+
+
+def test_where_the_time_went_and_how_trials_ended():
+    lines = [line.split() for line in clock.shares(runs_of(RUNS)).splitlines()]
+    # Of a's 25 seconds: 4 searching, 8 compiling, 11 timing, 2 waiting.
+    assert lines[1] == ["a", "16.0%", "32.0%", "44.0%", "8.0%", "0.0%"]
+    assert lines[2] == ["b", "0.0%", "0.0%", "100.0%", "0.0%", "0.0%"]
+    # Four of a's trials took 14 seconds, the one that was not built in time 7.
+    assert lines[5:] == [
+        ["a", "no", "error", "4", "80.0%", "66.7%"],
+        ["a", "build", "timeout", "1", "20.0%", "33.3%"],
+        ["b", "no", "error", "2", "100.0%", "100.0%"],
+    ]
 
 
 def test_compare_through_nni(tmp_path, capsys):
@@ -329,6 +436,8 @@ def test_compare_through_nni(tmp_path, capsys):
         "1",
         "--trials",
         "4",
+        "--minutes",
+        "9",
     ]
     assert main([*command, "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
@@ -339,6 +448,7 @@ def test_compare_through_nni(tmp_path, capsys):
     assert all(float(row["best_4"]) > 0 and float(row["seconds"]) > 0 for row in rows)
     written = (tmp_path / "nni" / "NA2C-n-states-2-0" / "na2c.yml").read_text()
     assert "K[0] == 2" in written and "n_states: 2" in written and "maxTrialNumber: 4" in written
+    assert "maxExperimentDuration: 540s" in written
 
 
 def test_the_project_s_own_landscape(tmp_path, capsys):

@@ -1,21 +1,33 @@
 """Landscapes: spaces whose configurations have all been measured before, so that searches can be replayed on them."""
 
 import csv
+import gzip
 import json
 import math
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from ..measure import ErrorCode
 from ..space import ListedSpace, SearchSpace, by_values
 from ..study import records
 from ..tasks import from_dict
 from ..tasks.device import GENERIC
+from ..tasks.shared import write_whole
 
 MANIFEST = "MANIFEST.json"
 # Kernel Tuner writes this for a configuration that failed where its objective has no word for it.
 KERNEL_TUNER_FAILED = 1e20
+# Of a normal distribution, from quartile to quartile: so many standard deviations.
+NORMAL_QUARTILES = 1.349
+COMPILE_FAILED = (
+    ErrorCode.INSTANTIATION_ERROR,
+    ErrorCode.COMPILE_HOST,
+    ErrorCode.COMPILE_DEVICE,
+    ErrorCode.BUILD_TIMEOUT,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,60 @@ def load(path):
         raise ValueError(f"landscape {path}: not the expected layout ({type(error).__name__}: {error})") from None
     except ValueError as error:
         raise ValueError(f"landscape {path}: {error}") from None
+
+
+def write(found, task, device, constraints, complete, name, folder):
+    """Write a recording as a folder that `load` takes: ``NAME.csv.gz``, and its entry in ``MANIFEST.json``.
+
+    The columns are the parameters, ``time_ms``, ``std_ms``, ``status``, and of each trial its ``error_code`` and ``seconds``.
+
+    Parameters
+    ----------
+    found
+        Records of one task on one device, a configuration in each.
+    task, device, constraints
+        What they are of; constraints beyond the device's.
+    complete
+        Whether they are of all configurations.
+    name
+        Of the recording.
+    folder
+        One that exists; recordings that it has stay.
+    """
+    search_space = task.search_space(device)
+    restrictions = [*task.constraints(device), *constraints]
+    columns = [*search_space, "time_ms", "std_ms", "status", "error_code", "seconds"]
+    statuses, times = Counter(), []
+    with gzip.open(folder / f"{name}.csv.gz", "wt", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for record in found:
+            cells = [json.dumps(record["config"][key]) for key in search_space]
+            if records.succeeded(record):
+                status = "ok"
+                times.append(record["latency_ms"])
+                cells += [f"{record['latency_ms']:.6g}", f"{record['spread'] * record['latency_ms'] / NORMAL_QUARTILES:.3g}"]
+            else:
+                status = "compile_failed" if record["error_code"] in COMPILE_FAILED else "runtime_failed"
+                cells += ["", ""]
+            statuses[status] += 1
+            writer.writerow([*cells, status, record["error_code"], f"{record['trial_seconds']:.3f}"])
+    path = folder / MANIFEST
+    manifest = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    manifest[name] = {
+        "source": "tensor-tuners record",
+        "device": device.name,
+        "kernel": task.operator,
+        "workload": task.to_dict(),
+        "params": search_space,
+        "restrictions": restrictions,
+        "complete": complete,
+        "configs": len(found),
+        "status": dict(statuses),
+        "seconds": round(sum(record["trial_seconds"] for record in found), 1),
+        **({"min_ms": min(times), "median_ms": median(times), "max_ms": max(times)} if times else {}),
+    }
+    write_whole(path, json.dumps(manifest, indent=1) + "\n")
 
 
 def _landscape(name, search_space, rows):

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from .. import report
 from ..search import SEARCHES
 from ..search.base import CONFIGURATION, SEEN, TREE
 from ..study import records
@@ -93,6 +94,28 @@ def add_commands(command):
     sub.add_argument("--output", metavar="FOLDER", default="runs/collect", help="where (default: runs/collect)")
     _add_where(sub)
 
+    sub = command(
+        "record",
+        _record,
+        "Measure all configurations of a workload, or random ones, once each: a landscape that searches can be replayed on.",
+        "Every trial is recorded as it ends, and the same command goes on where it was interrupted.\n\n"
+        "examples: tensor-tuners record mm1 --all --constraint 'X[1] == 1' --constraint 'K[1] <= 4'\n"
+        "          tensor-tuners record resnet18-c12 --random 2000 --compilers 8",
+    )
+    sub.add_argument("workload", help=WORKLOAD_HELP)
+    how_many = sub.add_mutually_exclusive_group(required=True)
+    how_many.add_argument("--all", action="store_true", help="every configuration that satisfies the constraints")
+    how_many.add_argument("--random", type=positive, metavar="N", help="so many, each as likely as any other")
+    sub.add_argument(
+        "--compilers",
+        type=positive,
+        metavar="N",
+        help="trials at a time; they compile side by side, and are timed one after the other (default: the usable cores)",
+    )
+    sub.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    sub.add_argument("--output", metavar="FOLDER", help="where (default: runs/record-WORKLOAD)")
+    _add_where(sub)
+
 
 _LANDSCAPE_HELP = (
     "a folder with a MANIFEST.json or one of its CSV files, a Kernel Tuner cache (.json, .json.gz), or an experiment's records"
@@ -134,6 +157,19 @@ def _add_live(sub):
         "many timings is a lucky one",
     )
     sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
+    sub.add_argument(
+        "--minutes",
+        type=_duration,
+        help="wall-clock of a run, its own searching and trials; instead of --trials, or with it whichever ends a run sooner",
+    )
+    sub.add_argument("--baseline", metavar="SEARCH", help="print how far the others are ahead of this one at equal time")
+
+
+def _duration(text):
+    minutes = float(text)
+    if not 0 < minutes < float("inf"):
+        raise ValueError
+    return minutes
 
 
 def _add_where(sub):
@@ -196,6 +232,23 @@ def _collect(args):
     progress.say(f"written to {output}: {records.RECORDS}")
 
 
+def _record(args):
+    from ..arena import landscape
+    from ..arena.record import record
+
+    task, _, name = named_task(args)
+    device = find_device(args.target)
+    output = _output_folder(args.output or f"runs/record-{name}")
+    progress, compilers = Progress(), args.compilers or usable_cores()
+    what = (task, device, args.constraint)
+    found, complete = record(*what, args.seed, args.random, compilers, output / records.RECORDS, progress)
+    if not found:
+        raise ValueError("interrupted before a trial had ended")
+    landscape.write(found, *what, complete, name, output)
+    progress.say(f"{report.summary(found)}{'; every configuration' if complete else ''}")
+    progress.say(f"written to {output}: {records.RECORDS}, {name}.csv.gz, {landscape.MANIFEST}")
+
+
 def _replay_and_report(args, searches, figures):
     from ..arena import figures as drawn
     from ..arena.replay import replay_all
@@ -232,32 +285,37 @@ def _replay_and_report(args, searches, figures):
 
 
 def _compare_and_report(args, searches, figures):
-    from ..arena import compare
+    from ..arena import clock, compare
     from ..arena import figures as drawn
     from ..arena.summary import summarise, table, write_csv
 
     if args.nni and args.retime:
         raise ValueError("--retime: not with --nni")
+    if args.baseline is not None and args.baseline not in searches:
+        raise ValueError(f"--baseline: expected one of {_listed(searches)}, got {args.baseline!r}")
     task, arguments, name = named_task(args)
     device = find_device(args.target)
     output = _output_folder(args.output or f"runs/{args.command}-{name}")
-    trials, seeds = args.trials or 128, args.seeds or 5
+    trials, seeds = args.trials or (None if args.minutes else 128), args.seeds or 5
     progress = Progress()
-    counts = _counts(args.at, trials)
+    counts = _counts(args.at, trials) if args.at or trials else None
     what = (task, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
-        runs = compare.compare_on_nni(name, arguments, *what, progress)
+        runs = compare.compare_on_nni(name, arguments, *what, progress, minutes=args.minutes)
     else:
-        runs = compare.compare(*what, progress)
+        runs = compare.compare(*what, progress, minutes=args.minutes)
     if not runs:
         raise ValueError("interrupted before a trial had ended")
     runs = [{"where": name, **run} for run in runs]
     ended = max(len(run["best"]) for run in runs)  # fewer than asked for when interrupted, or when the space is used up
-    counts = [count for count in counts if count < ended] + [ended]
+    counts = [count for count in counts or _counts(None, ended) if count < ended] + [ended]
     rows = summarise(runs, counts)
-    title = f"{name} on {device.name}, {seeds} seeds, {ended} trials"
+    end = clock.reached(runs) if args.minutes is None else min(60 * args.minutes, clock.reached(runs))
+    title = f"{name} on {device.name}, {seeds} seeds, {f'{ended} trials' if trials else f'{args.minutes:g} minutes'}"
     progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
     progress.say(table(rows, counts, live=True))
+    progress.say("\nafter the same time, each run's own; best TFLOPS, mean ± standard error over seeds")
+    progress.say(f"{clock.table(runs, clock.grid(end, 4), args.baseline)}\n\n{clock.shares(runs)}\n")
     write_csv(runs, output / "runs.csv")
     if args.retime:
         found = records.read(output / records.RECORDS)
@@ -269,13 +327,15 @@ def _compare_and_report(args, searches, figures):
         shown = [run for run in runs if run["search"] in labels]
         drawn.plot(shown, output / figure, title, "best TFLOPS")
         drawn.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
-    written = ["runs.csv", *["retimed.csv"] * bool(args.retime), *figures, *(f"clock-{figure}" for figure in figures)]
+        drawn.plot_time(shown, output / f"time-{figure}", title, "best TFLOPS", end)
+    drawings = [f"{kind}{figure}" for kind in ("", "clock-", "time-") for figure in figures]
+    written = ["runs.csv", *["retimed.csv"] * bool(args.retime), *drawings]
     progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
 
 
 def _counts(at, trials):
     """Where a table looks at the runs: as told, or after an eighth, a quarter, half and all of the trials."""
-    if at and max(at) > trials:
+    if at and trials and max(at) > trials:
         raise ValueError(f"--at: expected at most the {trials} trials of a run, got {max(at)}")
     return sorted(set(at or (max(1, trials // part) for part in (8, 4, 2, 1))))
 
