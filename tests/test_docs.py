@@ -95,7 +95,7 @@ def test_commands_parse(page):
 def test_the_commands_are_found():
     found = [command for page in PAGES for command in commands(page)]
     assert "register" in found and len(found) > 20
-    documented = "tune check register searches report export serve space replay compare sensitivity collect record"
+    documented = "tune check register searches report export serve space replay compare sensitivity collect record paper"
     assert {command.split()[0] for command in found} == set(documented.split())
 
 

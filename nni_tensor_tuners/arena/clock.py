@@ -4,6 +4,7 @@ The time of a run is its own: searching, and its trials from beginning to end. O
 not count.
 """
 
+from collections import Counter
 from math import sqrt
 
 from ..measure.codes import ErrorCode
@@ -37,7 +38,7 @@ def add_trial(run, record, clock, seconds):
     run["clock"].append(clock)
     for stage, spent in record.get("stage_seconds", {}).items():
         _add(run["activities"], ACTIVITIES[stage], spent)
-    end = run["ends"].setdefault(record["error_code"], [0, 0.0])
+    end = run["ends"].setdefault(record.get("error_code", ErrorCode.UNKNOWN_ERROR), [0, 0.0])
     end[0] += 1
     end[1] += seconds
 
@@ -90,7 +91,7 @@ def table(runs, times, baseline=None):
         The search whose means the others' are divided by (NoSE, figure 5); None for none.
     """
     rows = summarise(at_times(runs, times), range(1, len(times) + 1))
-    lines = [["search", *(f"{time:.0f} s" for time in times)]]
+    lines = [["search", *(f"{time:.3g} s" for time in times)]]
     for row in rows:
         lines.append([row["search"], *(f"{b:.4f} ± {e:.4f}" for b, e in zip(row["best"], standard_error(row)))])
     text = aligned(lines)
@@ -106,21 +107,20 @@ def table(runs, times, baseline=None):
 
 def shares(runs):
     """What the time of each search's runs went into, and how their trials ended, by count and by time, as text."""
-    lines, ends = [["of the time", *(kinds := ["searching", "compiling", "timing", "waiting"]), "other"]], []
+    kinds = ["searching", "compiling", "timing", "waiting"]
+    lines, ends = [["of the time", *kinds, "other"]], [["trials ended with", "", "trials", "of all", "of their time"]]
     for search in dict.fromkeys(run["search"] for run in runs):
         own = [run for run in runs if run["search"] == search]
         total = sum(run["clock"][-1] for run in own) or 1.0
         parts = [sum(run["activities"].get(kind, 0.0) for run in own) / total for kind in kinds]
         lines.append([search, *(f"{part:.1%}" for part in parts), f"{max(0.0, 1 - sum(parts)):.1%}"])
-        trials, measured = sum(len(run["best"]) for run in own), 0.0
-        codes = {}
+        counts, spent = Counter(), Counter()
         for run in own:
             for code, (count, seconds) in run["ends"].items():
-                codes.setdefault(code, [0, 0.0])
-                codes[code][0] += count
-                codes[code][1] += seconds
-                measured += seconds
-        for code, (count, seconds) in sorted(codes.items()):
+                counts[code] += count
+                spent[code] += seconds
+        for code, count in sorted(counts.items()):
             name = ErrorCode(code).name.lower().replace("_", " ")
-            ends.append([search, name, str(count), f"{count / trials:.1%}", f"{seconds / (measured or 1.0):.1%}"])
-    return f"{aligned(lines)}\n\n{aligned([['trials ended with', '', 'trials', 'of all', 'of their time'], *ends])}"
+            parts = count / counts.total(), spent[code] / (spent.total() or 1.0)
+            ends.append([search, name, str(count), *(f"{part:.1%}" for part in parts)])
+    return f"{aligned(lines)}\n\n{aligned(ends)}"

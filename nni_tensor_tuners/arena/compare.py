@@ -145,7 +145,8 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
                 runs.append(_nni_run(manager.folder, started, search=label, seed=seed))
     except KeyboardInterrupt:
         progress.say("interrupted")
-    return sorted(runs, key=lambda run: list(searches).index(run["search"]))
+    measured = [run for run in runs if run["best"]]
+    return sorted(measured, key=lambda run: list(searches).index(run["search"]))
 
 
 def _specialise(path, class_args, kind, constraints, trials, minutes):

@@ -1,5 +1,7 @@
 """Figures of runs: the best so far, over the trials and over the wall-clock."""
 
+from ..measure import ErrorCode
+from ..study import records
 from .clock import at_times, grid
 from .summary import best_at
 
@@ -64,6 +66,28 @@ def plot_time(runs, path, title, ylabel, end, points=200):
     _finish(figure, axes, path)
 
 
+def plot_ends(found, path, title):
+    """Write how trials ended as PNG: the share of each error code by count and by time (NoSE's figures 3 and 7)."""
+    figure, axes = _figure()
+    codes = sorted({record["error_code"] for record in found})
+    kinds = {"of the trials": lambda record: 1.0, "of their time": lambda record: record["trial_seconds"]}
+    for place, (label, weight) in enumerate(kinds.items()):
+        total = sum(map(weight, found))
+        shares = [sum(weight(r) for r in found if r["error_code"] == code) / total for code in codes]
+        axes.bar([x + (place - 0.5) * 0.4 for x in range(len(codes))], shares, 0.4, label=label)
+    axes.set_xticks(range(len(codes)), [f"{code}\n{ErrorCode(code).name.lower().replace('_', ' ')}" for code in codes])
+    axes.set(xlabel="error code", ylabel="share", title=title, ylim=(0, 1))
+    _finish(figure, axes, path, "best")
+
+
+def plot_histogram(found, path, title):
+    """Write how many valid configurations have how many GFLOPS as PNG (NoSE's figure 4)."""
+    figure, axes = _figure()
+    axes.hist([1e3 * record["tflops"] for record in found if records.succeeded(record)], 50, label="valid configurations")
+    axes.set(xlabel="GFLOPS", ylabel="configurations", title=title, xlim=(0, None))
+    _finish(figure, axes, path, "best")
+
+
 def _figure():
     import matplotlib
 
@@ -77,10 +101,10 @@ def _color(number):
     return f"C{number % 10}"
 
 
-def _finish(figure, axes, path):
+def _finish(figure, axes, path, legend="lower right"):
     from matplotlib import pyplot
 
-    axes.legend(loc="lower right")
+    axes.legend(loc=legend)
     axes.grid(alpha=0.3)
     figure.tight_layout()
     figure.savefig(path)

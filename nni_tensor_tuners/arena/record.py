@@ -10,7 +10,7 @@ from ..space import SearchSpace
 from ..study import Objective, Study, records
 
 
-def record(task, device, constraints, seed, trials, compilers, path, progress):
+def record(task, device, constraints, seed, trials, compilers, path, progress, minutes=None):
     """Measure random configurations of a task, each once, until there are so many records, or all.
 
     Every trial is recorded as it ends; the same call goes on where an interrupted one stopped.
@@ -29,6 +29,8 @@ def record(task, device, constraints, seed, trials, compilers, path, progress):
         The records file.
     progress
         A `cli.progress.Progress`.
+    minutes
+        After which this call begins no further trial; None for no limit.
 
     Returns
     -------
@@ -64,6 +66,8 @@ def record(task, device, constraints, seed, trials, compilers, path, progress):
     pool, exhausted = ThreadPoolExecutor(compilers), False
     try:
         while not exhausted and (trials is None or len(found) < trials):
+            if minutes is not None and time.monotonic() - start > 60 * minutes:
+                break
             while len(running) < compilers and (trials is None or len(found) + len(running) < trials):
                 number = next(ids)
                 configs = study.ask([number])
@@ -73,7 +77,7 @@ def record(task, device, constraints, seed, trials, compilers, path, progress):
                 running[pool.submit(trial, configs[0])] = number
             if running:
                 gather(FIRST_COMPLETED)
-            progress.show(_line(found, trials, space, time.monotonic() - start, known))
+            progress.show(_line(found, trials, space, time.monotonic() - start, known, minutes))
     except KeyboardInterrupt:
         progress.say("interrupted; the same command goes on from here")
     finally:
@@ -87,11 +91,11 @@ def _latencies(found):
     return (each["latency_ms"] for each in found if records.succeeded(each))
 
 
-def _line(found, trials, space, seconds, known):
+def _line(found, trials, space, seconds, known, minutes):
     failed, best = sum(not records.succeeded(each) for each in found), records.best(found)
     total = trials if trials is not None else f"at most {space.size}"
     text = f"{len(found)} of {total} configurations, {failed} failed" + (f", best {best['tflops']:.4g} TFLOPS" if best else "")
-    measured = len(found) - known
-    if trials is None or not measured:
-        return text
-    return f"{text}, {seconds / measured * (trials - len(found)):.0f} s left"
+    limits = [] if minutes is None else [max(0.0, 60 * minutes - seconds)]
+    if trials is not None and len(found) > known:
+        limits.append(seconds / (len(found) - known) * (trials - len(found)))
+    return f"{text}, {min(limits):.0f} s left" if limits else text

@@ -2,7 +2,8 @@
 
 A *run* is one search with one seed on one landscape or workload, as plain data: ``where`` (the landscape's or workload's name),
 ``search`` (as it was named), ``seed``, ``best`` (best so far after each trial), ``failed`` (trials), ``seconds`` (inside the
-search, in all) and ``longest`` (of its calls); live runs also have ``clock`` (seconds since the start after each trial).
+search, in all) and ``longest`` (of its calls); live runs also have ``clock`` (seconds since the start after each trial),
+``activities`` and ``ends`` (`clock.add_trial`).
 """
 
 import csv

@@ -8,7 +8,7 @@ from ..search import SEARCHES
 from ..search.base import CONFIGURATION, SEEN, TREE
 from ..study import records
 from ..tasks import OPERATORS, WORKLOADS
-from ..tasks.arguments import WORKLOAD_HELP, add_shape, named_task, positive
+from ..tasks.arguments import WORKLOAD_HELP, add_shape, duration, named_task, positive
 from ..tasks.device import KINDS, find_device, usable_cores
 from .progress import Progress
 
@@ -112,6 +112,7 @@ def add_commands(command):
         metavar="N",
         help="trials at a time; they compile side by side, and are timed one after the other (default: the usable cores)",
     )
+    sub.add_argument("--minutes", type=duration, help="stop after so many; the same command goes on")
     sub.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     sub.add_argument("--output", metavar="FOLDER", help="where (default: runs/record-WORKLOAD)")
     _add_where(sub)
@@ -159,17 +160,10 @@ def _add_live(sub):
     sub.add_argument("--nni", action="store_true", help="run every search and seed as an NNI experiment, one after the other")
     sub.add_argument(
         "--minutes",
-        type=_duration,
+        type=duration,
         help="wall-clock of a run, its own searching and trials; instead of --trials, or with it whichever ends a run sooner",
     )
     sub.add_argument("--baseline", metavar="SEARCH", help="print how far the others are ahead of this one at equal time")
-
-
-def _duration(text):
-    minutes = float(text)
-    if not 0 < minutes < float("inf"):
-        raise ValueError
-    return minutes
 
 
 def _add_where(sub):
@@ -233,7 +227,7 @@ def _collect(args):
 
 
 def _record(args):
-    from ..arena import landscape
+    from ..arena import figures, landscape
     from ..arena.record import record
 
     task, _, name = named_task(args)
@@ -241,12 +235,16 @@ def _record(args):
     output = _output_folder(args.output or f"runs/record-{name}")
     progress, compilers = Progress(), args.compilers or usable_cores()
     what = (task, device, args.constraint)
-    found, complete = record(*what, args.seed, args.random, compilers, output / records.RECORDS, progress)
+    path = output / records.RECORDS
+    found, complete = record(*what, args.seed, args.random, compilers, path, progress, args.minutes)
     if not found:
         raise ValueError("interrupted before a trial had ended")
     landscape.write(found, *what, complete, name, output)
     progress.say(f"{report.summary(found)}{'; every configuration' if complete else ''}")
-    progress.say(f"written to {output}: {records.RECORDS}, {name}.csv.gz, {landscape.MANIFEST}")
+    title = f"{len(found)} configurations of {name} on {device.name}"
+    figures.plot_ends(found, output / "errors.png", title)
+    figures.plot_histogram(found, output / "histogram.png", title)
+    progress.say(f"written to {output}: {records.RECORDS}, {name}.csv.gz, {landscape.MANIFEST}, errors.png, histogram.png")
 
 
 def _replay_and_report(args, searches, figures):

@@ -5,7 +5,7 @@ import os
 import sys
 
 from .. import __version__
-from . import arena, experiments, space
+from . import arena, experiments, papers, space
 
 
 def main(argv=None):
@@ -45,4 +45,5 @@ def _parser():
     experiments.add_commands(command)
     space.add_commands(command)
     arena.add_commands(command)
+    papers.add_commands(command)
     return parser

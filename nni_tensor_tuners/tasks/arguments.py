@@ -33,6 +33,14 @@ def positive(text):
     return _at_least(1, text)
 
 
+def duration(text):
+    """An argument's minutes > 0."""
+    minutes = float(text)
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected minutes > 0, got {text}")
+    return minutes
+
+
 def _at_least(least, text):
     number = int(text)
     if number < least:
