@@ -73,9 +73,10 @@ def grid(end, points):
     return [end * point / points for point in range(1, points + 1)]
 
 
-def standard_error(row):
-    """Of a row's means (`summarise`)."""
-    return [spread / sqrt(row["runs"]) for spread in row["spread"]]
+def by_time(runs, times):
+    """The rows of `summarise` along ``times``, seconds, with ``error``, the standard errors of their means."""
+    rows = summarise(at_times(runs, times), range(1, len(times) + 1))
+    return [{**row, "error": [spread / sqrt(row["runs"]) for spread in row["spread"]]} for row in rows]
 
 
 def table(runs, times, baseline=None):
@@ -90,10 +91,10 @@ def table(runs, times, baseline=None):
     baseline
         The search whose means the others' are divided by (NoSE, figure 5); None for none.
     """
-    rows = summarise(at_times(runs, times), range(1, len(times) + 1))
+    rows = by_time(runs, times)
     lines = [["search", *(f"{time:.3g} s" for time in times)]]
     for row in rows:
-        lines.append([row["search"], *(f"{b:.4f} ± {e:.4f}" for b, e in zip(row["best"], standard_error(row)))])
+        lines.append([row["search"], *(f"{b:.4f} ± {e:.4f}" for b, e in zip(row["best"], row["error"]))])
     text = aligned(lines)
     if baseline is None:
         return text

@@ -2,7 +2,7 @@
 
 from ..measure import ErrorCode
 from ..study import records
-from .clock import at_times, grid
+from .clock import by_time, grid
 from .summary import best_at
 
 
@@ -53,15 +53,12 @@ def plot_time(runs, path, title, ylabel, end, points=200):
     """Write the best so far over wall-clock time as PNG, up to ``end`` seconds: mean over seeds, standard error shaded (NoSE's
     figures 5 and 8).
     """
-    import numpy as np
-
     figure, axes = _figure()
     times = grid(end, points)
-    for number, search in enumerate(dict.fromkeys(run["search"] for run in runs)):
-        curves = np.array([run["best"] for run in at_times([run for run in runs if run["search"] == search], times)])
-        center, error = curves.mean(axis=0), curves.std(axis=0, ddof=min(1, len(curves) - 1)) / len(curves) ** 0.5
-        axes.plot(times, center, color=_color(number), label=search)
-        axes.fill_between(times, center - error, center + error, color=_color(number), alpha=0.15, linewidth=0)
+    for number, row in enumerate(by_time(runs, times)):
+        low, high = zip(*((best - error, best + error) for best, error in zip(row["best"], row["error"])))
+        axes.plot(times, row["best"], color=_color(number), label=row["search"])
+        axes.fill_between(times, low, high, color=_color(number), alpha=0.15, linewidth=0)
     axes.set(xlabel="seconds", ylabel=ylabel, title=title, xlim=(0, end), ylim=(0, None))
     _finish(figure, axes, path)
 
