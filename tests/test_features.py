@@ -15,6 +15,7 @@ from tvm import s_tir, te, tirx
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.frontends.local import LocalStudy
 from nni_tensor_tuners.frontends.nni.settings import read_histories
+from nni_tensor_tuners.search.described import Described
 from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
@@ -242,12 +243,25 @@ def test_a_search_sees_programs(search, class_args):
     assert sighted == told(search, "relation", class_args)
 
 
+def test_programs_described_at_once_are_as_described_one_by_one():
+    task = Program("softmax(n=16, m=32)")
+    space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+    rng = random.Random(0)
+    points = list({space.random_point(rng): None for _ in range(24)})
+    describe = task.describer(CPU, "relation")
+    described, one_by_one = Described(space, describe), {point: describe(space.config(point)) for point in points}
+    known = described.known(points)
+    assert known == [point for point in points if one_by_one[point] is not None]
+    assert np.array_equal(described.rows(known), [one_by_one[point] for point in known])
+
+
 def test_no_score_has_a_part_in_what_is_predicted_for_it():
     rng = np.random.default_rng(0)
     noise, scores = rng.standard_normal((64, 8)), rng.standard_normal(64)
     points = [(number,) for number in range(64)]
     space = SearchSpace.from_json({"number": {"_type": "choice", "_value": list(range(96))}})
-    programs = Programs(space, lambda config: rng.standard_normal(8) if config["number"] > 63 else noise[config["number"]])
+    describe = lambda config: rng.standard_normal(8) if config["number"] > 63 else noise[config["number"]]  # noqa: E731
+    programs = Programs(space, Described(space, describe))
     assert programs.known(points) == points
     assert not programs.trend(points).any()
     programs.learn(points, scores)

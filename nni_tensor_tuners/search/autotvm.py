@@ -144,7 +144,6 @@ class AutoTVM(Search):
         self._states = []  # of the chains
         self._batch = []
         self._features = [{} for _ in space.parameters]  # vertex -> its features, by parameter
-        self._described = {}  # point -> its program's features; None of one that cannot be built
         self._movable = [i for i, parameter in enumerate(space.parameters) if parameter.size > 1]
 
     def transfer(self, histories):
@@ -211,7 +210,7 @@ class AutoTVM(Search):
 
     def _fit(self):
         """Train on all results; returns a function from points to scores, or None where there is nothing to learn from."""
-        points = [point for point in self.results if self._is_seen(point)]
+        points = self._seen_by_model(list(self.results))
         labels = normalised([self.results[point] for point in points])
         if not labels.any():
             return None if self._global is None else self._scorer(self._global.predict)
@@ -233,10 +232,12 @@ class AutoTVM(Search):
         """
 
         def score(points):
-            seen = np.array([self._is_seen(point) for point in points]) if self.features else np.full(len(points), True)
+            known = self._seen_by_model(points)
+            kept = set(known)
+            seen = np.array([point in kept for point in points], dtype=bool)
             scores = np.full(len(points), -np.inf)
-            if seen.any():
-                mean, deviation = predict(self._rows([point for point, each in zip(points, seen) if each]))
+            if known:
+                mean, deviation = predict(self._rows(known))
                 if self.acquisition == "ei" and incumbent is not None:
                     mean = expected_improvement(mean, deviation, incumbent)
                 scores[seen] = mean + CONFIDENCE * deviation if self.acquisition == "ucb" else mean
@@ -254,16 +255,13 @@ class AutoTVM(Search):
             raise ValueError("model: treegru takes PyTorch: pip install 'nni_tensor_tuners[treegru]'") from None
         return TreeGRU(self.objective, members, self._generator)
 
-    def _is_seen(self, point):
-        """Whether the model can see a point: of programs, those that can be built."""
-        if self.features is not None and point not in self._described:
-            legal = self.space.is_legal(point)
-            self._described[point] = self._describe(self.space.config(point)) if legal else None
-        return self.features is None or self._described[point] is not None
+    def _seen_by_model(self, points):
+        """Those of some points that the model can see: of programs, those that can be built."""
+        return points if self._described is None else self._described.known(points)
 
     def _rows(self, points):
-        if self.features is not None:
-            return np.array([self._described[point] for point in points])
+        if self._described is not None:
+            return self._described.rows(points)
         return np.array([[x for i, vertex in enumerate(point) for x in self._features_of(i, vertex)] for point in points])
 
     def _features_of(self, i, vertex):
@@ -293,7 +291,7 @@ class AutoTVM(Search):
         for _ in range(DRAWS * self.chains):
             if len(self._states) == self.chains or (point := self._random_point()) is None:
                 break
-            if self._is_seen(point):
+            if self._seen_by_model([point]):
                 self._states.append(point)
         if not self._states or not self._movable:
             return {}, 0

@@ -4,6 +4,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 
+from .described import Described
 
 # What a model can see of a configuration: its own numbers, or its program's features (`tasks.features.FEATURES`).
 CONFIGURATION = "configuration"
@@ -45,11 +46,14 @@ class Search(ABC):
         self._seen = set()  # points asked or told: none of them is proposed again
         self._legal_is_rare = False
         self._systematic = None
-        self._describe = None
+        self._described = None
 
     def see(self, describe):
-        """Be given ``describe``: configuration -> features of its program, shape (n,); None where it cannot be built."""
-        self._describe = describe
+        """Be given ``describe``: configuration -> features of its program, shape (n,); None where it cannot be built.
+
+        Threads call it, several at a time.
+        """
+        self._described = Described(self.space, describe)
 
     def ask(self, n=1):
         """Propose up to ``n`` distinct configurations that were never asked nor told before.
@@ -124,7 +128,7 @@ class Search(ABC):
 
     def check_described(self):
         """Raise ValueError if it cannot do without features of programs, and has not been given `see` what makes them."""
-        if self.transfer_features is not None and self._describe is None:
+        if self.transfer_features is not None and self._described is None:
             raise ValueError(f"features: {self.transfer_features} are of programs, and it is not known of which: give the task")
 
     @property

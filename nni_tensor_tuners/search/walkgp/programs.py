@@ -29,23 +29,19 @@ class Programs:
     ----------
     space
         A `SearchSpace`.
-    describe
-        Configuration -> features, shape (d,); None where it cannot be built.
+    described
+        A `Described`.
     """
 
-    def __init__(self, space, describe):
-        self.space, self._describe = space, describe
-        self._features = {}  # point -> its features; None where there is no program
+    def __init__(self, space, described):
+        self.space, self._described = space, described
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._values = {}  # candidate -> its acquisition, the last time
         one_thread()  # loads XGBoost now, while nobody waits for a proposal
 
     def known(self, points):
         """Those of some points that can be built; their features are known then."""
-        for point in points:
-            if point not in self._features:
-                self._features[point] = self._describe(self.space.config(point))
-        return [point for point in points if self._features[point] is not None]
+        return self._described.known(points)
 
     def learn(self, points, scores):
         """Learn from the scores, shape (n,), of trials at `known` points."""
@@ -53,15 +49,16 @@ class Programs:
             return
         self._fit_at = max(len(points) + 1, int(len(points) * REFIT))
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
-        features, fold = self._rows(points), np.arange(len(points)) % FOLDS
+        features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
         self._models = [_trained(features[fold != each], scores[fold != each], each) for each in range(FOLDS)]
 
     def trend(self, points):
         """The scores predicted for `known` points, shape (n,); 0 before anything was learned."""
         if not self._models or not points:
             return np.zeros(len(points))
+        rows = self._described.rows(points)
         with one_thread():
-            found = np.array([model.inplace_predict(self._rows(points)) for model in self._models], dtype=float)
+            found = np.array([model.inplace_predict(rows) for model in self._models], dtype=float)
         folds = [self._folds.get(point) for point in points]
         return np.array([found[:, i].mean() if fold is None else found[fold, i] for i, fold in enumerate(folds)])
 
@@ -83,9 +80,6 @@ class Programs:
         best = np.argsort(-values, kind="stable")[:KEPT].tolist()
         self._values = {points[i]: values[i] for i in best}
         return points[best[0]] if best else None
-
-    def _rows(self, points):
-        return np.array([self._features[point] for point in points])
 
 
 def _trained(features, scores, seed):

@@ -93,7 +93,7 @@ class WalkGP(Search):
 
     def see(self, describe):
         super().see(describe)
-        self._programs = Programs(self.space, describe)
+        self._programs = Programs(self.space, self._described)
 
     def transfer(self, histories):
         sources = [self._source(history) for history in histories]

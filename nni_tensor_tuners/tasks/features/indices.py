@@ -11,6 +11,11 @@ class Sum:
     terms: dict
     constant: int = 0
 
+    def variables(self):
+        """The numbers of the variables in it, a set."""
+        inside = [term.of.variables() if isinstance(term, Division) else {term} for term in self.terms]
+        return set().union(*inside)
+
     def bounds(self, lengths):
         """(Least, greatest) value where variables run from 0 to their length - 1; those without a length stay at 0."""
         low = high = self.constant

@@ -141,18 +141,21 @@ class _Walk:
 
 def _note(buffer, shape, indices, around):
     """Tell the loops around an access of what they touch by it."""
-    lengths, turns = {}, 1
+    rows = [prod(shape[place + 1 :]) for place in range(len(shape))]
+    used = [index.variables() for index in indices]
+    counts, count, lengths, turns = [1] * len(shape), 1, {}, 1
     for loop, number in reversed(around):
         lengths[number] = loop.length
         turns *= loop.length
-        count, stride, row = 1, 0, prod(shape)
-        for extent, index in zip(shape, indices):
-            row //= extent
-            count *= min(index.values(lengths), extent)
-            stride += row * index.slope(number)
+        moved = [place for place, variables in enumerate(used) if number in variables]  # the others stay as they are
+        if moved and loop.length > 1:
+            for place in moved:
+                counts[place] = min(indices[place].values(lengths), shape[place])
+            count = prod(counts)
+        stride = abs(sum(rows[place] * indices[place].slope(number) for place in moved))
         known = loop.touched.get(buffer, Touch(0, 0.0, 0))
-        count = max(known.count, count)
-        loop.touched[buffer] = Touch(count, max(known.reuse, turns / count), max(known.stride, abs(stride)))
+        most = max(known.count, count)
+        loop.touched[buffer] = Touch(most, max(known.reuse, turns / most), max(known.stride, stride))
 
 
 def _annotation(loop):

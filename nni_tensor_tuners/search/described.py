@@ -1,0 +1,45 @@
+"""What the programs of configurations are like, for the models that see it."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+# NumPy is imported inside functions: whoever makes a search need not load it.
+
+# TVM makes programs without Python's lock; what Python does itself of a description leaves no work for more threads.
+THREADS = 4
+
+
+class Described:
+    """Features of a space's programs, made as they are asked for, several at a time, and kept.
+
+    Parameters
+    ----------
+    space
+        A `SearchSpace`.
+    describe
+        Configuration -> features of its program, of one shape; None where it cannot be built. Threads call it.
+    """
+
+    def __init__(self, space, describe):
+        self._space, self._describe = space, describe
+        self._features = {}  # point -> its features, or None
+
+    def known(self, points):
+        """Those of some points whose programs can be built, a list."""
+        new = [point for point in dict.fromkeys(points) if point not in self._features]
+        threads = min(len(new), len(os.sched_getaffinity(0)), THREADS)
+        if threads < 2:
+            self._features.update(zip(new, map(self._made, new)))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                self._features.update(zip(new, pool.map(self._made, new)))
+        return [point for point in points if self._features[point] is not None]
+
+    def rows(self, points):
+        """The features of `known` points, an array with a row for each."""
+        import numpy as np
+
+        return np.array([self._features[point] for point in points])
+
+    def _made(self, point):
+        return self._describe(self._space.config(point)) if self._space.is_legal(point) else None
