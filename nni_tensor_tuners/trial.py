@@ -2,7 +2,11 @@
 
 import sys
 
-from .frontends.nni.trial import add_arguments, main, run
+from .measure.lock import DeviceLock
+from .tasks.device import GENERIC
+
+with DeviceLock(GENERIC["cpu"]).shared():  # another trial may be timing on these cores; loading would be timed along
+    from .frontends.nni.trial import add_arguments, main, run
 
 __all__ = ["add_arguments", "main", "run"]
 

@@ -77,8 +77,21 @@ def command_of(process):
 
 
 def workers(manager):
-    """Processes that measure, and those that fork them: a trial has one of each."""
-    return [p for p in family(manager) if "nni_tensor_tuners.measure.keeper" in command_of(p)]
+    """Processes that measure: those that the experiment's keeper has forked."""
+    keepers = [
+        process
+        for process in psutil.process_iter(["cmdline", "environ"])
+        if "nni_tensor_tuners.measure.keeper" in (process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get("NNI_EXP_ID") == manager.experiment_id
+    ]
+    return [process for process in keepers if any(_is_child(process, keeper) for keeper in keepers)]
+
+
+def _is_child(process, parent):
+    try:
+        return process.ppid() == parent.pid
+    except psutil.NoSuchProcess:
+        return False
 
 
 def ended(manager):

@@ -19,7 +19,7 @@ from faulty_template import FAULTS, Faulty
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import ErrorCode, Limits, cores, measure, measure_reference, reference, timing
 from nni_tensor_tuners.measure.lock import DeviceLock
-from nni_tensor_tuners.measure.measure import STAGES
+from nni_tensor_tuners.measure.process import STAGES
 from nni_tensor_tuners.measure.timing import HUGE_PAGE, place, time_repeatedly
 from nni_tensor_tuners.measure.worker import wrong_answer
 from nni_tensor_tuners.tasks import WORKLOADS, shared
@@ -114,6 +114,34 @@ def test_a_worker_is_forked_where_tvm_is_imported_and_begins_as_its_job_says(tmp
     result = measure(FAULTY, {"fault": "tells_its_environment"}, CPU, QUICK)
     assert result["error"] == f"{tmp_path} of the next job"
     assert keeper() == third
+
+
+def test_processes_that_share_a_keeper_import_tvm_once_and_die_alone(tmp_path):
+    shared = "from test_measure import *\nfrom nni_tensor_tuners.measure import workers\n"
+    shared += f"workers.IDLE_SECONDS = 2\nworkers.share_keeper({str(tmp_path)!r})\n"
+    fine = shared + "assert measure(FAULTY, {'fault': 'fine'}, CPU, QUICK)['error_code'] == 0"
+    hanging = shared + "measure(FAULTY, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600))"
+    environment = {**os.environ, "TENSOR_TUNERS_TEST": str(tmp_path)}
+
+    def started(code):
+        return subprocess.Popen([sys.executable, "-c", code], cwd=TESTS, env=environment)
+
+    def of_the_keeper():
+        found = [p for p in psutil.process_iter(["cmdline", "environ"]) if "nni_tensor_tuners.measure.keeper" in _command(p)]
+        return [p for p in found if (p.info["environ"] or {}).get("TENSOR_TUNERS_TEST") == str(tmp_path)]
+
+    with started(hanging) as first:
+        try:
+            keeper, worker = wait_for(lambda: (found := sorted(of_the_keeper(), key=lambda p: p.pid))[1:] and found)
+            path = keeper.cmdline()[-2]
+            assert started(fine).wait() == 0
+            wait_for(lambda: of_the_keeper() == [keeper, worker])
+        finally:
+            first.kill()
+    wait_for(lambda: of_the_keeper() == [keeper])
+    assert started(fine).wait() == 0
+    wait_for(lambda: not of_the_keeper())  # nobody is there any more
+    assert not os.path.exists(path)
 
 
 def _command(process):

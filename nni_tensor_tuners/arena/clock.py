@@ -11,7 +11,7 @@ from ..measure.codes import ErrorCode
 from ..study import records
 from .summary import aligned, summarise
 
-# What a stage of a trial (`measure.measure.STAGES`) is part of.
+# What a stage of a trial (`measure.process.STAGES`) is part of.
 ACTIVITIES = {
     "start": "waiting",
     "instantiate": "compiling",

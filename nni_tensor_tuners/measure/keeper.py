@@ -1,12 +1,14 @@
 """The process that imports TVM once and forks the workers: importing takes a second or two, forking some milliseconds.
 
-Nothing of TVM runs in it, so each worker starts as a fresh process does: no threads of TVM's, no device in use. `workers` starts it.
+Nothing of TVM runs in it, so each worker starts as a fresh process does: no threads of TVM's, no device in use. `workers` starts it,
+with a connection to who asks for workers, or with a socket that several connect to.
 """
 
 import contextlib
 import gc
 import json
 import os
+import selectors
 import signal
 import socket
 import sys
@@ -14,50 +16,93 @@ import traceback
 
 from ..tasks.device import Device
 from . import worker
-from .lock import DeviceLock
+from .lock import DeviceLock, keepers_lock, only_one
 
 
 def main():
-    connection = socket.socket(fileno=os.dup(0))
+    """Arguments: the device as JSON and, with a socket to listen on, its path and how many seconds without a connection end it."""
+    endpoint = socket.socket(fileno=os.dup(0))
     device = Device(**json.loads(sys.argv[1]))
     with contextlib.suppress(Exception), DeviceLock(device).shared():  # the workers meet what goes wrong, and report it
         from . import build, cores, reference, timing  # noqa: F401
     gc.collect()
     gc.freeze()  # else the workers copy the pages in which garbage collection counts
-    fates = {}  # process id -> where its end is told
+    keeper = _Keeper()
+    signal.signal(signal.SIGCHLD, keeper.reap)
+    if len(sys.argv) > 2:
+        keeper.listen(endpoint, float(sys.argv[3]))
+        with only_one(keepers_lock()):
+            with contextlib.suppress(FileNotFoundError):  # somebody has tidied up
+                os.unlink(sys.argv[2])
+            endpoint.close()
+    else:
+        keeper.serve(endpoint)
 
-    def reap(*_):
-        for pid in list(fates):
+
+class _Keeper:
+    def __init__(self):
+        self._workers = {}  # process id -> (where its end is told, the connection it was asked for over)
+        self._ends = selectors.PollSelector()  # with no file of its own, which workers would share
+
+    def listen(self, endpoint, idle_seconds):
+        """Fork workers for all who connect, until nobody has been connected for so long."""
+        self._ends.register(endpoint, selectors.EVENT_READ)
+        while ready := self._ends.select(None if len(self._ends.get_map()) > 1 else idle_seconds):
+            for key, _ in ready:
+                if key.fileobj is endpoint:
+                    self._ends.register(endpoint.accept()[0], selectors.EVENT_READ)
+                elif not self._fork(key.fileobj):
+                    self._close(key.fileobj)
+
+    def serve(self, connection):
+        """Fork workers until the connection ends."""
+        self._ends.register(connection, selectors.EVENT_READ)
+        while self._fork(connection):
+            pass
+        self._close(connection)
+
+    def reap(self, *_):
+        for pid in list(self._workers):
             try:
                 ended, status = os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:  # a signal came in between, and this one was told of
                 continue
             if ended:
-                fate = fates.pop(pid)
+                fate, _ = self._workers.pop(pid)
                 with contextlib.suppress(BrokenPipeError):  # nobody wants to know
                     os.write(fate, b"%d\n" % os.waitstatus_to_exitcode(status))
                 os.close(fate)
 
-    signal.signal(signal.SIGCHLD, reap)
-    while True:
-        request, received, *_ = socket.recv_fds(connection, 4, 4)
+    def _fork(self, connection):
+        """Whether another worker was asked for."""
+        try:
+            request, received, *_ = socket.recv_fds(connection, 4, 4)
+        except ConnectionResetError:  # whoever asked died before it was told of its worker
+            return False
         if not request:
-            break
+            return False
         *streams, fate, errors = received
         pid = os.fork()
         if not pid:
-            connection.close()
-            for other in fates.values():
+            for key in list(self._ends.get_map().values()):
+                key.fileobj.close()
+            for other, _ in self._workers.values():
                 os.close(other)
             _work([*streams, errors], fate)
         for end in (*streams, errors):
             os.close(end)
-        fates[pid] = fate
-        reap()  # it may have ended before it was entered
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for pid in fates:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+        self._workers[pid] = fate, connection
+        self.reap()  # it may have ended before it was entered
+        return True
+
+    def _close(self, connection):
+        """End the workers that were asked for over a connection."""
+        self._ends.unregister(connection)
+        connection.close()
+        for pid, (_, asked_over) in list(self._workers.items()):
+            if asked_over is connection:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
 
 
 def _work(streams, fate):

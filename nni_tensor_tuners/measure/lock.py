@@ -14,6 +14,11 @@ def only_one(path):
         yield
 
 
+def keepers_lock():
+    """The file for `only_one` that starts or ends a keeper which processes share."""
+    return shared_folder() / "keepers.lock"
+
+
 class DeviceLock:
     """A lock on a device, between all processes of this machine's user; the kernel frees it when its holder dies.
 

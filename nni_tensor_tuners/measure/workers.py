@@ -1,9 +1,10 @@
-"""Starting workers: this process's keeper forks them.
+"""Starting workers: a keeper forks them, this process's own one, or one that it shares with others.
 
 The keeper is started with the first of them, and again where Python would import from elsewhere.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -12,8 +13,21 @@ import sys
 import threading
 from dataclasses import asdict
 
+from ..tasks.shared import shared_folder
+from .lock import keepers_lock, only_one
+
+# A keeper that several processes share ends when none of them has been there for so long.
+IDLE_SECONDS = 10.0
+
+_shared_by = None  # what the processes have in common whose keeper is one
 _keepers = {}  # what decides where Python imports from -> the keeper, one at most, as each has TVM in memory
 _one_at_a_time = threading.Lock()
+
+
+def share_keeper(name):
+    """Have all processes that give this name, such as the trials of an experiment, share one keeper: TVM is imported once."""
+    global _shared_by
+    _shared_by = name
 
 
 def start_worker(device, environment):
@@ -42,7 +56,7 @@ def start_worker(device, environment):
             if imports not in _keepers:
                 while _keepers:
                     _keepers.popitem()[1].close()
-                _keepers[imports] = _Keeper(device, environment)
+                _keepers[imports] = _keeper(device, environment)
             try:
                 return _keepers[imports].start()
             except OSError:  # somebody killed it
@@ -51,28 +65,56 @@ def start_worker(device, environment):
                     raise
 
 
+def _keeper(device, environment):
+    if _shared_by is not None:
+        with contextlib.suppress(OSError):  # the name of the folder is too long for a socket's
+            return _Keeper(_shared_connection(_shared_by, device, environment))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        return _Keeper(ours, _start_keeper(theirs, device, environment))
+
+
+def _shared_connection(name, device, environment):
+    """A connection to the keeper that processes share by this name, which is started if there is none."""
+    imports = sys.executable, environment.get("PYTHONPATH"), os.getcwd()
+    path = shared_folder() / f"keeper-{hashlib.sha256(repr((name, imports)).encode()).hexdigest()[:12]}.socket"
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        with only_one(keepers_lock()):
+            try:
+                connection.connect(str(path))
+            except (FileNotFoundError, ConnectionRefusedError):
+                path.unlink(missing_ok=True)
+                with socket.socket(socket.AF_UNIX) as listening:
+                    listening.bind(str(path))
+                    listening.listen()
+                    _start_keeper(listening, device, environment, str(path), str(IDLE_SECONDS))
+                connection.connect(str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _start_keeper(endpoint, device, environment, *arguments):
+    command = [sys.executable, "-m", "nni_tensor_tuners.measure.keeper", json.dumps(asdict(device)), *arguments]
+    # It outlives a process that shares it; what that one's readers wait for the end of is not for it to hold open.
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} if arguments else {}
+    # A session of its own: Ctrl-C is for the process that measures, which ends its workers itself.
+    return subprocess.Popen(command, stdin=endpoint, env=environment, start_new_session=True, **streams)
+
+
 class _Keeper:
-    """The keeper, running; it ends with the process that started it, and its workers with it.
+    """A running keeper; its workers end when the connection does, and so does a ``process`` that is this one's own."""
 
-    Parameters
-    ----------
-    device
-        A `Device`; it is not imported while another process times there.
-    environment
-        The environment variables of the keeper.
-    """
-
-    def __init__(self, device, environment):
-        self._connection, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "nni_tensor_tuners.measure.keeper", json.dumps(asdict(device))]
-            # A session of its own: Ctrl-C is for the process that measures, which ends its workers itself.
-            self._process = subprocess.Popen(command, stdin=theirs, env=environment, start_new_session=True)
+    def __init__(self, connection, process=None):
+        self._connection, self._process = connection, process
 
     def close(self):
-        """End it and its workers."""
+        """End the workers, and the keeper if it is this process's own."""
         self._connection.close()
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
     def start(self):
         """Have a worker forked.

@@ -18,7 +18,11 @@ from .folders import known_experiments
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
 # What the manager loads before its own code.
-PRELOADED = files("nni_tensor_tuners") / "listen_on_loopback.js", Path(__file__).parent / "show_nested_choices.js"
+PRELOADED = (
+    files("nni_tensor_tuners") / "listen_on_loopback.js",
+    Path(__file__).parent / "poll_often.js",
+    Path(__file__).parent / "show_nested_choices.js",
+)
 
 
 class NnictlError(OSError):

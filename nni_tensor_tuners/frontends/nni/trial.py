@@ -9,6 +9,7 @@ from dataclasses import asdict
 from ...measure import ErrorCode, Limits, measure
 from ...measure.lock import only_one
 from ...measure.remote import find_remote_device
+from ...measure.workers import share_keeper
 from ...space import SearchSpace
 from ...study import records
 from ...tasks import OPERATORS, SPACES, WORKLOADS, from_dict
@@ -114,6 +115,7 @@ def run(task, args):
         print(f"error: {error}", file=sys.stderr)
         return 2
     nni = NniClient()
+    share_keeper(str(nni.experiment_folder))
     record = _measure_once(nni, task, device, limits)
     nni.report_final(metric_of(record, "estimate_ms" if "estimate_ms" in record else args.metric))
     if record["error_code"] != ErrorCode.NO_ERROR:
