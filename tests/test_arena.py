@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from statistics import mean
 
@@ -18,6 +19,7 @@ from nni_tensor_tuners.arena import clock, compare, landscape, summary
 from nni_tensor_tuners.arena.replay import replay
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.cli.progress import Progress
+from nni_tensor_tuners.frontends import local
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.matmul import Matmul
@@ -289,6 +291,25 @@ def test_compare_measures_in_turns_and_goes_on_where_it_was_interrupted(tmp_path
     capsys.readouterr()
     assert main(command) == 1
     assert "holds the records of another comparison" in capsys.readouterr().err
+
+
+def test_compare_has_trials_built_side_by_side(tmp_path, monkeypatch, capsys):
+    """Three at a time, of three runs: none goes on before the others have begun."""
+    together = threading.Barrier(3)
+
+    def measured(*args, **kwargs):
+        together.wait(timeout=30)
+        return measure(*args, **kwargs)
+
+    measure = local.measure
+    monkeypatch.setattr(local, "measure", measured)
+    command = ["compare", *SMALL, "--searches", "Random", "--seeds", "3", "--trials", "4", "--output", str(tmp_path)]
+    assert main([*command, "--compilers", "3"]) == 0
+    found = records.read(tmp_path / records.RECORDS)
+    assert sorted((record["seed"], record["trial"]) for record in found) == [(i, n) for i in range(3) for n in range(1, 5)]
+    assert not together.broken
+    waiting = re.search(r"^Random(?: +[\d.]+%){3} +([\d.]+)%", capsys.readouterr().out, re.MULTILINE)
+    assert float(waiting[1]) == 0
 
 
 def test_collect_measures_and_describes_several_workloads_and_goes_on(tmp_path, capsys):

@@ -3,11 +3,14 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from conftest import wait_for
 
@@ -16,6 +19,7 @@ from nni_tensor_tuners.arena.page import page
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.study import records
 
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 C12 = papers.figures_named(["nose-3"])[0]
 
 
@@ -70,6 +74,21 @@ def test_the_page_has_what_was_made_and_says_how_the_rest_is(tmp_path):
     assert "TFLOPS <& seconds" in seen.text and "7.22 (.04)" in seen.text and figure.caption in seen.text
     assert "tensor-tuners compare mm1" in seen.text and "tensor-tuners paper nose-5" in seen.text
     assert all(other.title in seen.text for other in papers.FIGURES)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here")
+def test_a_browser_shows_the_page(tmp_path):
+    (figure,) = papers.figures_named(["opevo-3"])
+    drawings = write_made(tmp_path / "made", figure)
+    for place in (tmp_path / "made").rglob("*.png"):
+        image = np.zeros((24, 32, 3))
+        plt.imsave(place, image)
+    told = "<script>document.title = JSON.stringify([...document.images].map(image => image.naturalWidth))</script>"
+    shown = tmp_path / "page.html"
+    shown.write_text(page(tmp_path / "made") + told, encoding="utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    document = subprocess.run([*command, shown.as_uri()], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert f"<title>{json.dumps([32] * len(drawings), separators=(',', ':'))}</title>" in document
 
 
 def test_every_figure_is_listed_and_an_unknown_one_refused(capsys):

@@ -1,7 +1,7 @@
 """Runs over the wall-clock: the best so far at a time, what the time went into, and how trials ended.
 
 The time of a run is its own: searching, and its trials from beginning to end. Other runs that are measured in turns with it do
-not count.
+not count, nor does what its trials wait for theirs.
 """
 
 from collections import Counter
@@ -121,7 +121,6 @@ def shares(runs):
                 counts[code] += count
                 spent[code] += seconds
         for code, count in sorted(counts.items()):
-            name = ErrorCode(code).name.lower().replace("_", " ")
             parts = count / counts.total(), spent[code] / (spent.total() or 1.0)
-            ends.append([search, name, str(count), *(f"{part:.1%}" for part in parts)])
+            ends.append([search, ErrorCode(code).words, str(count), *(f"{part:.1%}" for part in parts)])
     return f"{aligned(lines)}\n\n{aligned(ends)}"

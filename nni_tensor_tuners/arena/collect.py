@@ -7,7 +7,7 @@ from ..study import records
 from .turns import in_turns
 
 
-def collect(tasks, device, constraints, seed, trials, features, output, progress):
+def collect(tasks, device, constraints, seed, trials, features, output, progress, compilers=1):
     """Measure configurations that are drawn uniformly, those of every task in turns, and record them with their features.
 
     Every trial is recorded in ``output`` as it ends; the same call goes on where an interrupted one stopped.
@@ -26,6 +26,8 @@ def collect(tasks, device, constraints, seed, trials, features, output, progress
         A folder that exists.
     progress
         A `cli.progress.Progress`.
+    compilers
+        As for `in_turns`.
 
     Returns
     -------
@@ -43,5 +45,5 @@ def collect(tasks, device, constraints, seed, trials, features, output, progress
         found[name].append(record)
         return f"{name}: {len(found[name])}/{trials} trials"
 
-    in_turns(studies, trials, progress, note)
+    in_turns(studies, trials, progress, note, compilers=compilers)
     return found

@@ -13,11 +13,11 @@ from ..frontends.nni.check import check
 from ..frontends.nni.experiment import write, write_folder
 from ..frontends.nni.manager import Manager, register
 from ..study import records
-from .clock import add_search, add_trial, new_run
+from .clock import ACTIVITIES, add_search, add_trial, new_run
 from .turns import in_turns
 
 
-def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None, minutes=None):
+def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None, minutes=None, compilers=1):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -39,6 +39,8 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
         Wall-clock of each run, its own searching and trials, after which it gets no further trial; None for no limit.
     histories
         label -> what that search is given of elsewhere, as for `Search.transfer`; those left out, nothing.
+    compilers
+        As for `in_turns`.
 
     Returns
     -------
@@ -57,17 +59,25 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     def note(key, record):
         run = runs[key]
         before = run["clock"][-1] if run["clock"] else 0.0
+        record, seconds = _own(record)
         add_search(run, record["search_seconds"])
-        add_trial(run, record, before + record["search_seconds"] + record["trial_seconds"], record["trial_seconds"])
+        add_trial(run, record, before + record["search_seconds"] + seconds, seconds)
         best = max(run["best"][-1] for run in runs.values() if run["best"])
         return f"trial {len(run['best'])}{f'/{trials}' if trials else ''} of each, best {best:.4g} TFLOPS"
 
     def left(key):
         return None if minutes is None else max(0.0, 60 * minutes - (runs[key]["clock"] or [0.0])[-1])
 
-    in_turns(studies, trials, progress, note, left)
+    in_turns(studies, trials, progress, note, left, compilers)
     measured = [run for run in runs.values() if run["best"]]
     return sorted(measured, key=lambda run: list(searches).index(run["search"]))
+
+
+def _own(record):
+    """A record without the stages that wait, mostly for the trials of other runs, and what its trial took without them."""
+    stages = record.get("stage_seconds", {})
+    own = {stage: seconds for stage, seconds in stages.items() if ACTIVITIES[stage] != "waiting"}
+    return {**record, "stage_seconds": own}, record["trial_seconds"] - sum(stages.values()) + sum(own.values())
 
 
 def time_again(runs, found, counts, rounds, progress):
@@ -110,7 +120,9 @@ def _named(record):
     return json.dumps(record["config"], sort_keys=True)
 
 
-def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, trials, output, progress, minutes=None):
+def compare_on_nni(
+    name, arguments, task, device, constraints, searches, seeds, trials, output, progress, minutes=None, compilers=None
+):
     """Run every search and seed as an NNI experiment of its own, one after the other.
 
     Parameters
@@ -123,6 +135,8 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
         A `cli.progress.Progress`.
     minutes
         NNI's maxExperimentDuration; None for no limit.
+    compilers
+        NNI's trialConcurrency; None for that of `write_folder`.
 
     Returns
     -------
@@ -137,7 +151,7 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
                 folder = Path(output) / "nni" / f"{''.join(c if c.isalnum() else '-' for c in label)}-{seed}"
                 write_folder(folder, name, arguments, task, [device], searches=[search])
                 path = folder / f"{search.lower()}.yml"
-                _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials, minutes)
+                _specialise(path, {**class_args, "seed": seed}, device.kind, constraints, trials, minutes, compilers)
                 started = time.time()
                 manager, problem = tune.run_to_end(lambda path=path: Manager.create(path), progress)
                 if problem:
@@ -149,7 +163,7 @@ def compare_on_nni(name, arguments, task, device, constraints, searches, seeds, 
     return sorted(measured, key=lambda run: list(searches).index(run["search"]))
 
 
-def _specialise(path, class_args, kind, constraints, trials, minutes):
+def _specialise(path, class_args, kind, constraints, trials, minutes, compilers):
     """Give a written experiment file the arguments, constraints and limits of this comparison."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content["tuner"]["classArgs"].update(class_args)
@@ -157,6 +171,8 @@ def _specialise(path, class_args, kind, constraints, trials, minutes):
     del content["maxTrialNumber"]
     if trials is not None:
         content["maxTrialNumber"] = trials
+    if compilers is not None:
+        content["trialConcurrency"] = compilers
     if minutes is not None:
         content["maxExperimentDuration"] = f"{round(60 * minutes)}s"
     write(path, content)

@@ -72,7 +72,7 @@ def plot_ends(found, path, title):
         total = sum(map(weight, found))
         shares = [sum(weight(r) for r in found if r["error_code"] == code) / total for code in codes]
         axes.bar([x + (place - 0.5) * 0.4 for x in range(len(codes))], shares, 0.4, label=label)
-    axes.set_xticks(range(len(codes)), [f"{code}\n{ErrorCode(code).name.lower().replace('_', ' ')}" for code in codes])
+    axes.set_xticks(range(len(codes)), [f"{code}\n{ErrorCode(code).words}" for code in codes])
     axes.set(xlabel="error code", ylabel="share", title=title, ylim=(0, 1))
     _finish(figure, axes, path, "best")
 

@@ -4,9 +4,11 @@ import itertools
 import math
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 
-def in_turns(studies, trials, progress, note, left=lambda key: None):
+def in_turns(studies, trials, progress, note, left=lambda key: None, compilers=1):
     """Give every study its first trial, then every one its second, and so on, another one coming first each time.
 
     Parameters
@@ -21,30 +23,46 @@ def in_turns(studies, trials, progress, note, left=lambda key: None):
         Called with a study's key and the record of its trial; returns what to show beside the seconds left.
     left
         Called with a study's key: seconds that it has left, at 0 it gets no further trial; None for no limit.
+    compilers
+        So many studies have their trials at a time: they build side by side, and one of them at a time is timed.
     """
     running = [(key, study, study.run(sys.maxsize if trials is None else trials)) for key, study in studies.items()]
     start, measured = time.monotonic(), 0
     try:
-        for trial in itertools.count():
-            running = [each for each in running if left(each[0]) != 0]
-            if not running:
-                return
-            first = trial % len(running)
-            used_up = []
-            for each in running[first:] + running[:first]:
-                key, study, measuring = each
-                record = next(measuring, None)
-                if record is None:  # after its last trial, or when its space is used up
-                    used_up.append(each)
-                    continue
-                text = note(key, record)
-                if trial >= study.known:
-                    measured += 1
-                    seconds = _seconds_left(running, trial, trials, (time.monotonic() - start) / measured, left)
-                    progress.show(f"{text}, {seconds:.0f} s left")
-            running = [each for each in running if each not in used_up]
+        with _mapped(compilers) as mapped:
+            for trial in itertools.count():
+                running = [each for each in running if left(each[0]) != 0]
+                if not running:
+                    return
+                first = trial % len(running)
+                used_up = []
+                turns = running[first:] + running[:first]
+                for each, record in zip(turns, mapped(lambda each: next(each[2], None), turns)):
+                    key, study, _ = each
+                    if record is None:  # after its last trial, or when its space is used up
+                        used_up.append(each)
+                        continue
+                    text = note(key, record)
+                    if trial >= study.known:
+                        measured += 1
+                        seconds = _seconds_left(running, trial, trials, (time.monotonic() - start) / measured, left)
+                        progress.show(f"{text}, {seconds:.0f} s left")
+                running = [each for each in running if each not in used_up]
     except KeyboardInterrupt:
         progress.say("interrupted; the same command goes on from here")
+
+
+@contextmanager
+def _mapped(compilers):
+    """A `map` that so many threads work on; interrupted, it begins with nothing more, and ends what it has begun with."""
+    if compilers == 1:  # an interrupt ends what is running
+        yield map
+        return
+    pool = ThreadPoolExecutor(compilers)
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _seconds_left(running, trial, trials, seconds_each, left):

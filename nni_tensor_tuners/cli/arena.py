@@ -92,6 +92,7 @@ def add_commands(command):
         help="kinds that are recorded (default: relation)",
     )
     sub.add_argument("--output", metavar="FOLDER", default="runs/collect", help="where (default: runs/collect)")
+    _add_compilers(sub, "1 on a CPU, which searches as well; else the usable cores")
     _add_where(sub)
 
     sub = command(
@@ -106,12 +107,7 @@ def add_commands(command):
     how_many = sub.add_mutually_exclusive_group(required=True)
     how_many.add_argument("--all", action="store_true", help="every configuration that satisfies the constraints")
     how_many.add_argument("--random", type=positive, metavar="N", help="so many, each as likely as any other")
-    sub.add_argument(
-        "--compilers",
-        type=positive,
-        metavar="N",
-        help="trials at a time; they compile side by side, and are timed one after the other (default: the usable cores)",
-    )
+    _add_compilers(sub, "the usable cores")
     sub.add_argument("--minutes", type=duration, help="stop after so many; the same command goes on")
     sub.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     sub.add_argument("--output", metavar="FOLDER", help="where (default: runs/record-WORKLOAD)")
@@ -148,8 +144,23 @@ def _add_jobs(sub):
     sub.add_argument("--jobs", type=positive, help="replays side by side (default: the usable cores)")
 
 
+def _add_compilers(sub, default):
+    sub.add_argument(
+        "--compilers",
+        type=positive,
+        metavar="N",
+        help=f"trials at a time; they compile side by side, and are timed one after the other (default: {default})",
+    )
+
+
+def _compilers(args, device):
+    """On a CPU as many as disturb no timing: a search that thinks while another one's trial is timed would."""
+    return args.compilers or (1 if device.kind == "cpu" else usable_cores())
+
+
 def _add_live(sub):
     _add_where(sub)
+    _add_compilers(sub, "1 on a CPU, which searches as well; else the usable cores; of a run with --nni 4")
     sub.add_argument(
         "--retime",
         type=positive,
@@ -218,7 +229,9 @@ def _collect(args):
         tasks[name] = task
     output = _output_folder(args.output)
     progress = Progress()
-    found = collect(tasks, find_device(args.target), args.constraint, args.seed, args.trials, args.features, output, progress)
+    device = find_device(args.target)
+    what = (tasks, device, args.constraint, args.seed, args.trials, args.features)
+    found = collect(*what, output, progress, _compilers(args, device))
     for name, trials in found.items():
         best = records.best(trials)
         failed = sum(not records.succeeded(record) for record in trials)
@@ -299,9 +312,9 @@ def _compare_and_report(args, searches, figures):
     counts = _counts(args.at, trials) if args.at or trials else None
     what = (task, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
-        runs = compare.compare_on_nni(name, arguments, *what, progress, minutes=args.minutes)
+        runs = compare.compare_on_nni(name, arguments, *what, progress, args.minutes, args.compilers)
     else:
-        runs = compare.compare(*what, progress, minutes=args.minutes)
+        runs = compare.compare(*what, progress, minutes=args.minutes, compilers=_compilers(args, device))
     if not runs:
         raise ValueError("interrupted before a trial had ended")
     runs = [{"where": name, **run} for run in runs]

@@ -15,3 +15,8 @@ class ErrorCode(IntEnum):
     BUILD_TIMEOUT = 6
     RUN_TIMEOUT = 7
     UNKNOWN_ERROR = 8
+
+    @property
+    def words(self):
+        """Its name as one reads it: "wrong answer"."""
+        return self.name.lower().replace("_", " ")
