@@ -83,6 +83,7 @@ def test_what_names_a_program():
         (f"{OPS}:product(q=24)", "it raised TypeError"),
         (f"{OPS}:number", "expected a PrimFunc, an IRModule of one, or TE tensors, got int"),
         (f"{OPS}:dynamic", "has a dynamic shape"),
+        (f"{OPS}:square(n=0)", "is empty, its shape is [0, 0]"),
         (f"{OPS}:complex_numbers", "allowed: float16"),
         (f"{OPS}:two_outputs", "it must write its last parameter alone, it writes"),
         ("c2d(stride=0)", "stride"),

@@ -127,6 +127,8 @@ def check_program(function, source):
             raise ValueError(f"program {source}: {buffer.name} is no buffer; every parameter must be one")
         if not all(isinstance(extent, (int, tvm.tirx.IntImm)) for extent in buffer.shape):
             raise ValueError(f"program {source}: {buffer.name} has a dynamic shape; give it one that is fixed")
+        if any(int(extent) < 1 for extent in buffer.shape):
+            raise ValueError(f"program {source}: {buffer.name} is empty, its shape is {[int(e) for e in buffer.shape]}")
         if str(buffer.dtype) not in DTYPES:
             raise ValueError(f"program {source}: {buffer.name} is {buffer.dtype}; allowed: {', '.join(DTYPES)}")
     try:
