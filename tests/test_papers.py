@@ -104,7 +104,9 @@ def test_every_figure_is_listed_and_an_unknown_one_refused(capsys):
 def test_an_interrupted_figure_goes_on_and_one_that_is_made_stays(tmp_path):
     command = [sys.executable, "-m", "nni_tensor_tuners", "paper", C12.name, "--target", "cpu", "--output", str(tmp_path)]
     path = tmp_path / C12.name / "c12" / records.RECORDS
-    with subprocess.Popen([*command, "--budget", "10"], start_new_session=True) as process:
+    # Ctrl-C counts, also where the tests run in the background of a shell that has it ignored.
+    heeding = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen([*command, "--budget", "10"], **heeding) as process:
         wait_for(lambda: len(records.read(path)) > 1)
         os.killpg(process.pid, signal.SIGINT)  # Ctrl-C
     before = path.read_text()
