@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean
 
 import yaml
 
@@ -72,11 +73,6 @@ def by_nni(workload, task, device, trials, concurrency, folder):
     whole = (max(job["endTime"] for job in jobs.values()) - min(job["startTime"] for job in jobs.values())) / 1e3
     spent = {name: mean(each) for name, each in seconds.items() if each}
     return len(measured) / whole, {**spent, "between": concurrency * whole / len(measured) - sum(spent.values())}
-
-
-def mean(numbers):
-    numbers = list(numbers)
-    return sum(numbers) / len(numbers)
 
 
 def main():

@@ -57,8 +57,9 @@ class _Keeper:
     def serve(self, connection):
         """Fork workers until the connection ends."""
         self._ends.register(connection, selectors.EVENT_READ)
-        while self._fork(connection):
-            pass
+        asked = True
+        while asked:
+            asked = self._fork(connection)
         self._close(connection)
 
     def reap(self, *_):
