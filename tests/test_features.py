@@ -7,6 +7,7 @@ from math import log2, prod
 
 import numpy as np
 import pytest
+import tvm_ffi
 from conftest import TESTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.features import FEATURES, longest_chain, loops_of, vector
+from nni_tensor_tuners.tasks.features import FEATURES, code_size, longest_chain, loops_of, vector
 from nni_tensor_tuners.tasks.features.indices import Sum, index_of
 from nni_tensor_tuners.tasks.features.vectors import BUFFERS, THRESHOLDS
 from nni_tensor_tuners.tasks.matmul import Matmul
@@ -156,6 +157,29 @@ def test_loops_that_tvm_unrolls_are_unrolled():
     schedule, loops = scheduled(transposed_product(8, 8, 4))
     schedule.annotate(loops[0], "pragma_auto_unroll_max_step", 32)
     assert [loop.annotation for loop in longest_chain(loops_of(schedule.mod))] == ["serial", "unrolled", "unrolled"]
+
+
+@pytest.mark.parametrize("gaps, instructions", [(False, 2), (True, 32)])
+@pytest.mark.parametrize("limit", [15, 16, 31, 32, 63, 64])
+def test_the_code_is_as_long_as_tvm_unrolls_it(gaps, instructions, limit):
+    """A vector is one statement; an instruction takes 16 of its turns, or one where it reads with gaps."""
+    source = te.placeholder((64, 32), name="source")
+    shape = (32, 64) if gaps else (64, 32)
+    copy = te.compute(shape, (lambda i, j: source[j, i]) if gaps else (lambda i, j: source[i, j]), name="copy")
+    schedule, (i, j) = scheduled([source, copy])
+    outer, _ = schedule.split(i, [None, 16])
+    schedule.vectorize(schedule.split(j, [None, 32])[1])
+    schedule.annotate(outer, "pragma_auto_unroll_max_step", limit)
+    schedule.annotate(outer, "pragma_unroll_explicit", 1)
+    assert code_size(schedule.mod) == instructions * stores_of_tvm(schedule.mod)
+
+
+def stores_of_tvm(module):
+    """How many statements write to buffers after TVM's own lowering."""
+    lowered = tirx.transform.BindTarget(TARGET.with_host(TARGET))(module)
+    lowered, found = tirx.get_default_tir_pipeline(TARGET)[0](lowered), []
+    tvm_ffi.structural_walk(lowered["main"].body, (tirx.BufferStore, found.append))
+    return len(found)
 
 
 def test_threads_of_a_gpu():

@@ -22,6 +22,7 @@ from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
+from nni_tensor_tuners.tasks.features import code_size
 from nni_tensor_tuners.tasks.program import Program, ProgramTask, parse, sketches
 from nni_tensor_tuners.tasks.program.load import load
 from nni_tensor_tuners.tasks.target import target_of
@@ -208,6 +209,18 @@ def test_of_configurations_with_the_same_kernel_the_first_one_stands_for_all(sof
     distinct = list(kernels.values())
     assert len(distinct) < len(settled)
     assert not any(tvm_ffi.structural_equal(a, b) for i, a in enumerate(distinct) for b in distinct[:i])
+
+
+def test_code_that_takes_long_to_compile_is_refused():
+    task, rng = Program("tbs()"), random.Random(0)
+    settle, space = task.settler(CPU), space_of(task)
+    longer, refused = 0, 0
+    for config in (space.sample(rng) for _ in range(100)):
+        made, taken = sketches.schedule(task.source, task.sketches(CPU), config, target_of(CPU))
+        if space.contains(taken):
+            longer += code_size(made.mod) > sketches.MOST_INSTRUCTIONS
+            refused += settle(config) is None
+    assert 0 < longer == refused < 50
 
 
 # Measuring.

@@ -55,6 +55,7 @@ class SearchSpace:
             each if isinstance(each, Constraint) else Constraint(each, self.names) for each in constraints or ()
         ]
         self._checks = [(c, [(name, i) for i, name in enumerate(self.names) if name in c.names]) for c in self.constraints]
+        self._checks_of = [[check for check in self._checks if name in check[0].names] for name in self.names]
         self._constrained = sorted({each for _, names in self._checks for each in names})
         # With every parameter active once, an expression that does not fit them fails here, not in the middle of a search.
         for i in range(len(self.parameters)):
@@ -221,7 +222,7 @@ class SearchSpace:
     def replaced(self, point, i, vertex):
         """A point with another vertex at position ``i``; what a new branch has of its own is as in `Parameter.origin`."""
         changed = (*point[:i], vertex, *point[i + 1 :])
-        return self.settled(changed, lambda i: self.parameters[i].origin()) if self._is_nested else changed
+        return self.settled(changed, lambda i: self.parameters[i].origin()) if nested.chooses(self.parameters[i]) else changed
 
     def drawn(self, rng, point=None):
         """A random point, the constraints not looked at; or one with what its branches have and it has not drawn at random."""
@@ -250,7 +251,17 @@ class SearchSpace:
 
     def neighbouring_points(self, point):
         """The legal points one edge away."""
-        return [candidate for candidate in self._adjacent(point) if self.is_legal(candidate)]
+        if not self.is_legal(point):
+            return [candidate for candidate in self._adjacent(point) if self.is_legal(candidate)]
+        found = []
+        for i, parameter in enumerate(self.parameters):
+            # Only constraints that read what an edge changes can have become false.
+            checks = self._checks if nested.chooses(parameter) else self._checks_of[i]
+            for vertex in parameter.neighbours(point[i]):
+                candidate = self.replaced(point, i, vertex)
+                if all(self._holds(constraint, names, candidate) for constraint, names in checks):
+                    found.append(candidate)
+        return found
 
     def starting_point(self, rng):
         """The configuration without multi-level tiling, as a point (OpEvo appendix B); the nearest legal one where a constraint

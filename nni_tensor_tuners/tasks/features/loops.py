@@ -10,6 +10,8 @@ from .indices import Sum, index_of
 ANNOTATIONS = ("serial", "parallel", "vectorized", "unrolled", "blockIdx", "threadIdx", "vthread")
 # TVM unrolls loops of at most so many statements.
 UNROLL = "pragma_auto_unroll_max_step"
+# Of float32 in a vector of AVX-512.
+LANES = 16
 
 
 class Touch(NamedTuple):
@@ -44,6 +46,10 @@ class Loop:
         The product of the lengths of the loops around it.
     bottom_up
         How many statements one turn executes: the product of the lengths of the loops inside, where there is one statement.
+    vectors
+        The same, where all turns of a vectorized loop are one.
+    statements
+        How many are directly inside.
     touched
         Buffer -> `Touch`. Buffers are numbers, those of a program by size, largest first.
     children
@@ -54,6 +60,8 @@ class Loop:
     annotation: str
     top_down: int
     bottom_up: int = 0
+    vectors: int = 0
+    statements: int = 0
     touched: dict = field(default_factory=dict)
     children: list = field(default_factory=list)
 
@@ -80,6 +88,22 @@ def longest_chain(roots):
         return [loop, *max(map(longest, loop.children), key=worth, default=[])]
 
     return max(map(longest, roots), key=worth, default=[])
+
+
+def code_size(module):
+    """About how many instructions the code of a module has: its statements, each of them for every turn of the unrolled loops
+    around it, and of vectorized ones for every turn if they access anything with gaps, else for `LANES` turns."""
+    return sum(map(_code_size, loops_of(module)))
+
+
+def _code_size(loop):
+    inside = loop.statements + sum(map(_code_size, loop.children))
+    if loop.annotation == "unrolled":
+        return inside * loop.length
+    if loop.annotation == "vectorized":
+        gaps = any(touch.stride > 1 for touch in loop.touched.values())
+        return inside * (loop.length if gaps else -(-loop.length // LANES))
+    return inside
 
 
 class _Walk:
@@ -119,17 +143,21 @@ class _Walk:
         self._loops += 1
         values = {**values, statement.loop_var: Sum({self._loops: 1}, int(statement.min))}
         self.visit(statement.body, [*around, (loop, self._loops)], values, limit)
-        if loop.annotation == "serial" and loop.length * loop.bottom_up <= limit:
+        if loop.annotation == "serial" and loop.length * loop.vectors <= limit:
             loop.annotation = "unrolled"
 
     def _execute(self, statement, around, values):
         import tvm_ffi
         from tvm.ir.expr import TensorLoad
 
-        turns = 1
+        turns = vectors = 1
         for loop, _ in reversed(around):
             loop.bottom_up += turns
+            loop.vectors += vectors
             turns *= loop.length
+            vectors *= 1 if loop.annotation == "vectorized" else loop.length
+        if around:
+            around[-1][0].statements += 1
 
         def access(buffer, indices):
             self.accesses.append((buffer, [index_of(index, values) for index in indices], around))

@@ -9,16 +9,18 @@ program for a target. Here a sketch is plain data, so that processes share it an
 
 Our own template of an operator (`templates`) is one more, where the program is one.
 
-TVM is imported inside functions only.
+TVM and NumPy are imported inside functions only.
 """
 
 import importlib
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from types import ModuleType
 
 from ...space import SearchSpace
+from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
 from . import rules, templates
 
@@ -33,6 +35,8 @@ INLINED, BEYOND = -2, 1000
 AT = "_at"
 # Parts of the factors that a CPU's and a GPU's tiled axes have: SSRSRS, SSSRRSRS.
 TILED = 4
+# LLVM compiles a CPU's code of more instructions than this for seconds, soon for a minute, and it is not the fastest.
+MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
@@ -111,23 +115,23 @@ def of_schedules(module, schedules, device=None):
 
     After them comes our template for a `Device`, if one is given, and there is a template.
     """
-    sketches, names = [], {}
-    for schedule in schedules:
-        trace = plain(schedule.trace.as_json())
-        seen = _Names(module, trace)
-        name = _name(trace, seen)
-        names[name] = names.get(name, 0) + 1
-        sketches.append(
-            {
-                "name": name if names[name] == 1 else f"{name} ({names[name]})",
-                "trace": trace,
-                "parameters": _parameters(module, trace, seen),
-            }
-        )
+    with ThreadPoolExecutor(usable_cores()) as pool:  # TVM replays without Python's lock
+        sketches = list(pool.map(lambda schedule: _sketch(module, schedule), schedules))
+    names = {}
+    for sketch in sketches:
+        names[sketch["name"]] = same = names.get(sketch["name"], 0) + 1
+        if same > 1:
+            sketch["name"] = f"{sketch['name']} ({same})"
     if not sketches:
         raise ValueError("TVM makes no sketch of this program")
     _share_locations(sketches)
     return [*sketches, *(templates.of_program(module, device, f"{SKETCH}.") if device else ())]
+
+
+def _sketch(module, schedule):
+    trace = plain(schedule.trace.as_json())
+    seen = _Names(module, trace)
+    return {"name": _name(trace, seen), "trace": trace, "parameters": _parameters(module, trace, seen)}
 
 
 def search_space(sketches):
@@ -187,8 +191,13 @@ def schedule(module, sketches, config, target):
 
 
 def settler(module, sketches, target):
-    """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it."""
+    """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it.
+
+    On a CPU none is built whose code is too long (MOST_INSTRUCTIONS).
+    """
     import tvm_ffi
+
+    from ..features import code_size
 
     space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
@@ -200,6 +209,8 @@ def settler(module, sketches, target):
             return None
         if not space.contains(taken):
             return None  # computed at a place that `_locations` did not come by
+        if target.kind.name != "cuda" and code_size(made.mod) > MOST_INSTRUCTIONS:
+            return None
         return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
 
     return settle
