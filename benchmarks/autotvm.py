@@ -16,6 +16,7 @@ Every trial is recorded as it ends, and the same command goes on where it was in
 """
 
 import argparse
+import functools
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,15 +67,14 @@ def transfer(args, device, progress):
     sources = {name: task_named(name) for name in args.sources}
     folder = made(args.output / "sources")
     collect(sources, device, [], 0, args.collect, kinds, folder, progress)
-    histories = {CONFIGURATION: read_histories([str(folder)], Objective())}
-    histories |= {kind: read_histories([str(folder)], Objective(), kind) for kind in kinds}
+    histories = functools.cache(lambda kind: read_histories([str(folder)], Objective(), kind))
     for target in args.targets:
         searches, known = {}, {}
         for symbol, kind in KINDS.items():
             searches[symbol] = ("AutoTVM", {**R, "features": kind})
             if kind != CONFIGURATION or all(task_named(target).operator == source.operator for source in sources.values()):
                 searches[f"{symbol}, transfer"] = searches[symbol]
-                known[f"{symbol}, transfer"] = histories[kind]
+                known[f"{symbol}, transfer"] = histories
         folder = made(args.output / f"transfer-{target}")
         runs = compare(task_named(target), device, [], searches, args.seeds, args.trials, folder, progress, known)
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from conftest import TESTS
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.arena import clock, compare, landscape, summary
@@ -232,6 +233,7 @@ def test_sensitivity_on_a_landscape(tmp_path, capsys):
         (["replay", "x.json", "--searches", "OpEvo:parents_size=["], "parents_size must be an integer >= 1, got '['"),
         (["replay", "x.json", "--trials", "100", "--at", "200"], "--at: expected at most the 100 trials of a run, got 200"),
         (["compare", "mm1", "--nni", "--retime", "3"], "--retime: not with --nni"),
+        (["compare", "mm1", "--nni", "--transfer", "elsewhere"], "--transfer: not with --nni"),
         (["compare", "mm1", "--searches", "OpEvo", "--baseline", "Random"], "--baseline: expected one of OpEvo, got 'Random'"),
         (["compare", "mm9"], "unknown operator or workload 'mm9'"),
         (["compare", "mm1", "--constraint", "Z > 1"], "constraint 'Z > 1': 'Z' is no parameter; parameters: X, Y, K"),
@@ -325,6 +327,39 @@ def test_collect_measures_and_describes_several_workloads_and_goes_on(tmp_path, 
     assert main(command) == 0
     again = records.read(file)
     assert again[:3] == found[:3] and again[3]["config"] == found[3]["config"] and len(again) == 4
+
+
+def test_searches_that_can_learn_from_what_was_collected_run_a_second_time_with_it(tmp_path, capsys):
+    features = ["--features", "relation", "--target", "cpu"]
+    collected = ["collect", "mm1", "--n", "16", "--k", "16", "--m", "16", *features, "--minutes", "0.05"]
+    assert main([*collected, "--output", str(tmp_path / "source")]) == 0
+    assert len(records.read(tmp_path / "source" / records.RECORDS)) >= 1
+    model = "AutoTVM:features=relation:batch_size=2"
+    command = ["compare", *SMALL, "--searches", model, "Random", "--seeds", "1", "--trials", "2"]
+    assert main([*command, "--transfer", str(tmp_path / "source"), "--output", str(tmp_path / "made")]) == 0
+    found = records.read(tmp_path / "made" / records.RECORDS)
+    assert {record["search"] for record in found} == {model, "Random", f"{model}, transfer"}
+    assert f"{model}, transfer" in capsys.readouterr().out
+    assert main([*command, "--transfer", str(tmp_path), "--output", str(tmp_path / "made")]) == 1
+    assert capsys.readouterr().err.startswith(f"error: experiment: no records of '{tmp_path}' found")
+
+
+def test_searches_are_compared_inside_a_model_s_tasks(tmp_path, capsys):
+    """By the runs a second that are estimated by the best kernels known, default schedules included."""
+    command = ["compare", f"{TESTS / 'my_models.py'}:small", "--target", "cpu", "--output", str(tmp_path)]
+    searches = ["OpEvo:parents_size=2", "TaskScheduler:selection=gradient:inner=Random"]
+    assert main([*command, "--searches", *searches, "--seeds", "1", "--trials", "3"]) == 0
+    found = records.read(tmp_path / records.RECORDS)
+    assert [record["search"] for record in found] == [*searches, *reversed(searches), *searches]
+    with open(tmp_path / "runs.csv", encoding="utf-8") as file:
+        rows = {row["search"]: row for row in csv.DictReader(file)}
+    for search in searches:
+        estimates = [record["estimate_ms"] for record in found if record["search"] == search]
+        assert [float(rows[search][f"best_{n}"]) for n in (1, 2, 3)] == pytest.approx([1e3 / each for each in estimates], rel=1e-4)
+    assert "best runs/s, mean" in capsys.readouterr().out
+    for option in (["--nni"], ["--retime", "2"], ["--transfer", str(tmp_path)]):
+        assert main([*command, *option]) == 1
+        assert capsys.readouterr().err == f"error: {option[0]}: not for a model\n"
 
 
 def test_record_measures_every_configuration_once_and_goes_on(tmp_path, capsys):

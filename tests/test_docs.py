@@ -87,7 +87,7 @@ def test_python_examples_run(page, number, tmp_path):
 def test_commands_parse(page):
     for command in commands(page):
         try:
-            main._parser().parse_args(shlex.split(command))
+            main.parser().parse_args(shlex.split(command))
         except SystemExit:
             pytest.fail(f"tensor-tuners {command}")
 

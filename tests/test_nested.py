@@ -168,6 +168,9 @@ def test_constraints_inside_a_branch():
     assert sorted(text(space.config(point)) for point in space.points(random.Random(0))) == expected
     assert analyse(space)["legal"] == len(expected)
     assert all(holds(space.sample(random.Random(seed))) for seed in range(50))
+    free = SearchSpace.from_json(SPACE)
+    for config in everything(SPACE):
+        assert space.neighbours(config) == [other for other in free.neighbours(config) if holds(other)]
 
 
 @pytest.mark.parametrize("name", SEARCHES)

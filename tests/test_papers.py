@@ -16,8 +16,12 @@ from conftest import wait_for
 
 from nni_tensor_tuners.arena import papers
 from nni_tensor_tuners.arena.page import page
+from nni_tensor_tuners.arena.summary import parse_search
 from nni_tensor_tuners.cli import main
+from nni_tensor_tuners.cli.main import parser
 from nni_tensor_tuners.study import records
+from nni_tensor_tuners.tasks.arguments import task_of
+from nni_tensor_tuners.tasks.network import NETWORKS
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 C12 = papers.figures_named(["nose-3"])[0]
@@ -99,6 +103,37 @@ def test_every_figure_is_listed_and_an_unknown_one_refused(capsys):
     assert capsys.readouterr().err.startswith("error: unknown figure 'opevo-33'; allowed: all, opevo-3, ")
     with pytest.raises(SystemExit):
         main(["paper", "all", "--budget", "0"])
+
+
+@pytest.mark.parametrize("figure", papers.FIGURES, ids=lambda figure: figure.name)
+def test_the_commands_of_every_figure_are_ones_of_ours(figure, monkeypatch, tmp_path):
+    """Their arguments are known, their searches and workloads too; what they take of others is made before them."""
+    asked = []
+    monkeypatch.setattr(papers, "_run", lambda arguments, what, progress: asked.append(arguments) or "made")
+    papers.make([figure], 10, 3, "cpu", tmp_path, None)
+    assert len(asked) == len(figure.commands) > 0
+    made = set()
+    for arguments in asked:
+        args = parser().parse_args(arguments)
+        for search in getattr(args, "searches", ()):
+            parse_search(search)
+        for args.workload in getattr(args, "sources", getattr(args, "workloads", [getattr(args, "workload", None)])):
+            assert args.workload in NETWORKS or task_of(args).shapes
+        assert set(getattr(args, "transfer", ())) <= made
+        made.add(args.output)
+    papers.make([figure], 10, 3, "cpu", tmp_path, None)
+    assert len(asked) == len(figure.commands)  # what is made stays
+
+
+def test_the_minutes_of_all_runs_are_the_budget(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(papers, "_run", lambda arguments, what, progress: asked.append(arguments) or "made")
+    papers.make(papers.FIGURES, 60, 2, "cpu", tmp_path, None)
+    minutes = 0.0
+    for arguments, command in zip(asked, [command for figure in papers.FIGURES for command in figure.commands]):
+        args = parser().parse_args(arguments)
+        minutes += (getattr(args, "minutes", None) or 0.0) * (2 * command.runs if "seeds" in command.takes else 1)
+    assert minutes == pytest.approx(60, rel=0.01)
 
 
 def test_an_interrupted_figure_goes_on_and_one_that_is_made_stays(tmp_path):

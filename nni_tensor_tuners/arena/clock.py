@@ -34,13 +34,20 @@ def add_trial(run, record, clock, seconds):
     """
     succeeded = records.succeeded(record)
     run["failed"] += not succeeded
-    run["best"].append(max(run["best"][-1] if run["best"] else 0.0, record["tflops"] if succeeded else 0.0))
+    run["best"].append(max(run["best"][-1] if run["best"] else 0.0, _worth(record) if succeeded else 0.0))
     run["clock"].append(clock)
     for stage, spent in record.get("stage_seconds", {}).items():
         _add(run["activities"], ACTIVITIES[stage], spent)
     end = run["ends"].setdefault(record.get("error_code", ErrorCode.UNKNOWN_ERROR), [0, 0.0])
     end[0] += 1
     end[1] += seconds
+
+
+def _worth(record):
+    """TFLOPS; of a network, runs a second, estimated by its best known kernels (0 before each task has one)."""
+    if "network" not in record:
+        return record["tflops"]
+    return 1e3 / record["estimate_ms"] if record["estimate_ms"] else 0.0
 
 
 def add_search(run, seconds):

@@ -13,11 +13,14 @@ from ..frontends.nni.check import check
 from ..frontends.nni.experiment import write, write_folder
 from ..frontends.nni.manager import Manager, register
 from ..study import records
+from ..tasks.network import Network
 from .clock import ACTIVITIES, add_search, add_trial, new_run
 from .turns import in_turns
 
 
-def compare(task, device, constraints, searches, seeds, trials, output, progress, histories=None, minutes=None, compilers=1):
+def compare(
+    task, device, constraints, searches, seeds, trials, output, progress, histories=None, minutes=None, compilers=1, known=()
+):
     """Run searches in turns: every search and seed gets its first trial, then every one its second, and so on.
 
     Machine noise falls on all alike. Every trial is recorded in ``output`` as it ends; the same call goes on where an
@@ -28,7 +31,7 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     task, device, constraints
         What is measured, and where; constraints beyond the device's.
     searches
-        label -> (name, class_args).
+        label -> (name, class_args). For a network they search inside its tasks, which a `TaskScheduler` chooses among.
     seeds, trials
         How many; no limit to the trials where they are None.
     output
@@ -38,9 +41,11 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     minutes
         Wall-clock of each run, its own searching and trials, after which it gets no further trial; None for no limit.
     histories
-        label -> what that search is given of elsewhere, as for `Search.transfer`; those left out, nothing.
+        label -> what that search is given of elsewhere, as for `LocalStudy`; those left out, nothing.
     compilers
         As for `in_turns`.
+    known
+        Records that every search is told before its first trial.
 
     Returns
     -------
@@ -51,10 +56,12 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     studies, runs = {}, {}
     for seed in range(seeds):
         for label, (name, class_args) in searches.items():
+            if isinstance(task, Network):
+                name, class_args = _inside(task, name, class_args)
             tags = {"search": label, "seed": seed}
-            known = (histories or {}).get(label, ())
-            studies[label, seed] = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, histories=known)
-            runs[label, seed] = new_run(**tags)
+            learned = (histories or {}).get(label)
+            study = LocalStudy(task, device, name, seed, class_args, path, tags, constraints, known, histories=learned)
+            studies[label, seed], runs[label, seed] = study, new_run(**tags)
 
     def note(key, record):
         run = runs[key]
@@ -63,7 +70,7 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
         add_search(run, record["search_seconds"])
         add_trial(run, record, before + record["search_seconds"] + seconds, seconds)
         best = max(run["best"][-1] for run in runs.values() if run["best"])
-        return f"trial {len(run['best'])}{f'/{trials}' if trials else ''} of each, best {best:.4g} TFLOPS"
+        return f"trial {len(run['best'])}{f'/{trials}' if trials else ''} of each, best {best:.4g} {unit_of(task)}"
 
     def left(key):
         return None if minutes is None else max(0.0, 60 * minutes - (runs[key]["clock"] or [0.0])[-1])
@@ -71,6 +78,18 @@ def compare(task, device, constraints, searches, seeds, trials, output, progress
     in_turns(studies, trials, progress, note, left, compilers)
     measured = [run for run in runs.values() if run["best"]]
     return sorted(measured, key=lambda run: list(searches).index(run["search"]))
+
+
+def _inside(network, name, class_args):
+    """A search for a network, that of its tasks included, given one for the inside of tasks."""
+    if name != "TaskScheduler":
+        class_args = {"inner": name, "inner_args": class_args or None}
+    return "TaskScheduler", {**class_args, **network.scheduling()}
+
+
+def unit_of(task):
+    """Of what the searches are compared by."""
+    return "runs/s" if isinstance(task, Network) else "TFLOPS"
 
 
 def _own(record):

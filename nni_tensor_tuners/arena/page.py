@@ -25,7 +25,7 @@ def page(folder):
         made = [(folder / figure.name / command.folder, command) for command in figure.commands]
         made = [(place, command) for place, command in made if (place / MADE).is_file()]
         if not made:
-            missing.append(f"<li>{escape(figure.paper)}, {escape(figure.title)}: {escape(_how(figure))}</li>")
+            missing.append(f"<li>{escape(figure.paper)}, {escape(figure.title)}: tensor-tuners paper {figure.name}</li>")
             continue
         if figure.paper != paper:
             parts.append(f"<h2>{escape(paper := figure.paper)}</h2>")
@@ -38,10 +38,6 @@ def page(folder):
         + "\n".join(parts)
         + "\n</body></html>\n"
     )
-
-
-def _how(figure):
-    return f"tensor-tuners paper {figure.name}" if figure.commands else figure.caption
 
 
 def _figure(figure, made):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from ..tasks.shared import write_whole
 
@@ -21,20 +22,20 @@ class Command:
     folder
         Where, inside the figure's.
     arguments
-        Of ``tensor-tuners``; the device, the minutes of a run, the seeds and the output are added.
+        Of ``tensor-tuners``, ``{figure}`` being the figure's folder; the device, and what it ``takes``, are added.
     runs
         How many runs it makes for each seed: its share of the budget.
     drawings
         The files that it draws.
-    seeded
-        Whether it takes a number of seeds.
+    takes
+        Of the minutes of a run, the seeds and the output, which it takes.
     """
 
     folder: str
     arguments: tuple
     runs: int
     drawings: tuple
-    seeded: bool = True
+    takes: tuple = ("minutes", "seeds", "output")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Figure:
     caption
         What is seen, and what is otherwise than in the paper.
     commands
-        What makes it; none where it takes a script of the repository, which the caption names.
+        What makes it, in this order.
     published
         The paper's own numbers, rows of cells with the head first.
     """
@@ -57,12 +58,27 @@ class Figure:
     paper: str
     title: str
     caption: str
-    commands: tuple = ()
+    commands: tuple
     published: tuple = ()
 
 
-def _compared(workload, searches, *more, drawings=("trials.png", "time-trials.png", "clock-trials.png")):
-    return Command(workload, ("compare", workload, "--searches", *searches, *more), len(searches), drawings)
+def _compared(
+    workload, searches, *more, folder=None, runs=None, drawings=("trials.png", "time-trials.png", "clock-trials.png")
+):
+    arguments = ("compare", *workload.split(), "--searches", *searches, *more)
+    return Command(folder or workload, arguments, runs or len(searches), drawings)
+
+
+def _collected(folder, workloads, features, runs):
+    arguments = ("collect", *workloads, "--features", *features)
+    return Command(folder, arguments, runs, (), ("minutes", "output"))
+
+
+def _transferred(workload, features, sources="sources", folder=None):
+    """AutoTVM with several kinds of features, each from scratch and with what was collected."""
+    searches = [f"AutoTVM:features={each}:batch_size=16" for each in features]
+    more = ("--transfer", f"{{figure}}/{sources}")
+    return _compared(workload, searches, *more, folder=folder, runs=2 * len(searches), drawings=("trials.png",))
 
 
 OURS = "WalkGP"
@@ -73,6 +89,26 @@ CURVES = (
 )
 _SEARCHES = ("GBFS", "NA2C", "AutoTVM", "OpEvo", OURS)
 _NOSE = ("NoSE", "Genetic", "AutoTVM", "Random", OURS)
+_RELATION = "AutoTVM:features=relation:batch_size=16"
+_COMPONENTS = (
+    _RELATION,
+    f"{_RELATION}:objective=regression",
+    f"{_RELATION}:candidates=1",
+    f"{_RELATION}:candidates=4",
+    f"{_RELATION}:acquisition=ei",
+    f"{_RELATION}:acquisition=ucb",
+    *(["AutoTVM:model=treegru:batch_size=16"] if find_spec("torch") else []),
+    "Genetic",
+    "Random",
+)
+_SINGLE = ("c1d", "c2d", "c3d", "gmm", "grp", "dil", "dep", "t2d", "cap", "nrm")
+_SUBGRAPHS = ("conv_layer", "tbs")
+_SKETCHES = ("Bansor", "Bansor:selection=random")
+_NETWORK = (
+    "TaskScheduler:selection=gradient:inner=Bansor:inner.selection=random",
+    "TaskScheduler:selection=gradient:inner=Bansor",
+    "TaskScheduler:inner=Bansor",
+)
 _HEAD = ("TFLOPS, mean (deviation)", "G-BFS", "N-A2C", "AutoTVM", "OpEvo")
 
 FIGURES = (
@@ -123,7 +159,15 @@ FIGURES = (
         "figures 3 and 4: how configurations end, and how fast the valid ones are",
         "Random configurations of C12 of ResNet-18: shares of error codes by count and by time, and the valid ones' GFLOPS. The "
         "paper has all 844,800 of its template's on a GTX 1080 Ti; here the constraints leave those out that break a limit.",
-        (Command("c12", ("record", "resnet18-c12", "--random", "100000"), 4, ("errors.png", "histogram.png"), seeded=False),),
+        (
+            Command(
+                "c12",
+                ("record", "resnet18-c12", "--random", "100000"),
+                4,
+                ("errors.png", "histogram.png"),
+                ("minutes", "output"),
+            ),
+        ),
     ),
     Figure(
         "nose-5",
@@ -137,21 +181,79 @@ FIGURES = (
     Figure(
         "autotvm-4",
         "AutoTVM",
-        "figures 4 to 9: components and transfer",
-        "Made by benchmarks/autotvm.py components, and transfer, of the repository.",
+        "figures 4 to 7: components",
+        "Best TFLOPS so far on C6 of ResNet-18, mean and deviation over the seeds, and over the wall-clock: boosted trees on "
+        "relation features that rank or regress, lambda (candidates) 1, 2 and 4, expected improvement and upper confidence bound in the "
+        "mean's place; the TreeGRU where PyTorch is installed. The paper's x 2 are the curves of Genetic and Random, read at twice "
+        "the trials. It has 800 trials in batches of 64.",
+        (_compared("resnet18-c6", _COMPONENTS, drawings=("trials.png", "time-trials.png")),),
+    ),
+    Figure(
+        "autotvm-8",
+        "AutoTVM",
+        "figures 8 and 9: transfer",
+        "Best TFLOPS so far from scratch, and with records of random configurations of C1 to C6 of ResNet-18 (figure 9a: of C7 "
+        "itself): features of the configuration, of the loops, and of their relations. Configurations of a matrix product are "
+        "others than a convolution's. Figure 9d, from one device to another, takes two.",
+        (
+            _collected("sources", [f"resnet18-c{i}" for i in range(1, 7)], ("loop", "relation"), 12),
+            _transferred("resnet18-c7", ("configuration", "loop", "relation")),
+            _transferred("resnet18-c8", ("relation",)),
+            _transferred("resnet18-c9", ("relation",)),
+            _transferred("matmul --n 1024 --k 1024 --m 1024", ("loop", "relation"), folder="matmul-1024"),
+            _collected("c7", ("resnet18-c7",), ("loop", "relation"), 2),
+            _transferred("resnet18-c7", ("configuration", "loop", "relation"), "c7", "in-domain"),
+        ),
     ),
     Figure(
         "opevo-6",
         "OpEvo",
         "figure 6: AlexNet's inference time",
-        "Made by benchmarks/networks.py alexnet of the repository; docs/networks.md has it.",
+        "Runs a second of AlexNet, estimated by the best kernels known of its tasks, over the trials and over the wall-clock; tasks begin "
+        f"with default schedules, whose measuring no run is charged with. {PAPERS_OWN} The paper has milliseconds, and a GTX 1080 Ti.",
+        (_compared("alexnet", ("AutoTVM", "OpEvo", OURS)),),
     ),
     Figure(
-        "bansor-1",
+        "bansor-table-1",
         "Bansor",
-        "tables I, III and IV: sketches, and networks",
-        "Made by benchmarks/sketch_counts.py, benchmarks/sketches.py and benchmarks/networks.py of the repository; docs/programs.md "
-        "and docs/networks.md have them.",
+        "table I: sketches",
+        "Those of TVM's rules for this device, with their configurations, where the paper counts those of Ansor's.",
+        tuple(Command(name, ("space", name, "--analyse"), 0, (), ()) for name in (*_SINGLE, *_SUBGRAPHS)),
+        (
+            ("", *(name.upper() for name in _SINGLE), "ConvLayer", "TBS"),
+            ("CPU", *["3"] * len(_SINGLE), "not legible", "27"),
+            ("GPU", *["-"] * len(_SINGLE), "1", "4"),
+        ),
+    ),
+    Figure(
+        "bansor-2",
+        "Bansor",
+        "figures 2 and 3: operators and subgraphs",
+        "Best TFLOPS so far: sketches chosen by the bandit, and at random, which is Ansor's way; WalkGP inside. The paper has four "
+        "shapes of each operator, batch 1 and 16, and 1,000 trials.",
+        tuple(_compared(name, _SKETCHES, drawings=("trials.png",)) for name in (*_SINGLE, *_SUBGRAPHS)),
+    ),
+    Figure(
+        "bansor-4",
+        "Bansor",
+        "figure 4: rounds of 16 and 64 trials",
+        "Best TFLOPS so far on c1d, sketches chosen by the bandit, and at random. The paper has 1,000 trials, the median of 5 runs.",
+        (_compared("c1d", [f"{each}:round_size={size}" for size in (16, 64) for each in _SKETCHES]),),
+    ),
+    Figure(
+        "bansor-table-3",
+        "Bansor",
+        "tables III and IV: networks",
+        "Runs a second, estimated by the best kernels known of the tasks: Ansor (tasks by the gradient, sketches at random), Bansor1 "
+        "(the sketches by the bandit) and Bansor2 (the tasks as well). Table IV is the trials after which a curve reaches Ansor's "
+        "end. The paper has 1,000 trials for each task, and, in table III, milliseconds.",
+        tuple(_compared(name, _NETWORK) for name in ("dcgan", "bert", "resnet3d18")),
+        (
+            ("ms, batch 1, on a CPU", "Ansor", "Bansor1", "Bansor2"),
+            ("DCGAN", "6.74", "5.74", "6.04"),
+            ("BERT", "62.83", "56.99", "56.90"),
+            ("3D-ResNet-18", "141.76", "134.05", "133.73"),
+        ),
     ),
 )
 
@@ -189,17 +291,19 @@ def make(figures, minutes, seeds, target, output, progress):
         If a command fails; what others have made stays.
     """
     commands = [(figure, command) for figure in figures for command in figure.commands]
-    runs = sum(command.runs * (seeds if command.seeded else 1) for _, command in commands)
+    runs = sum(command.runs * (seeds if "seeds" in command.takes else 1) for _, command in commands)
     for number, (figure, command) in enumerate(commands, 1):
         folder = output / figure.name / command.folder
-        share = round(minutes / runs * (1 if command.seeded else command.runs), 4)
+        share = round(minutes / runs * (1 if "seeds" in command.takes else command.runs), 4) if command.runs else None
         asked = {"minutes": share, "seeds": seeds, "target": target}
         made = folder / MADE
         if made.is_file() and json.loads(made.read_text(encoding="utf-8"))["asked"] == asked:
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        arguments = [*command.arguments, "--minutes", str(share), "--target", target, "--output", str(folder)]
-        arguments += ["--seeds", str(seeds)] if command.seeded else []
+        options = {**asked, "output": folder}
+        arguments = [each.replace("{figure}", str(output / figure.name)) for each in command.arguments]
+        for option in ("target", *command.takes):
+            arguments += [f"--{option}", str(options[option])]
         text = _run(arguments, f"{number} of {len(commands)}, {figure.name} {command.folder}", progress)
         write_whole(made, json.dumps({"asked": asked, "command": arguments, "text": text}, indent=1))
 

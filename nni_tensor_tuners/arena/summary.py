@@ -14,10 +14,12 @@ from ..search import check_class_args
 
 # Recorded times are noise below this: a configuration this close to the optimum counts as the optimum.
 FOUND = 0.999
+# Of arguments of the search inside another one.
+INNER = "inner."
 
 
 def parse_search(text):
-    """A search and its arguments from ``NAME`` or ``NAME:argument=value:argument=value``.
+    """A search and its arguments from ``NAME`` or ``NAME:argument=value:inner.argument=value``, the latter one of ``inner_args``.
 
     Raises
     ------
@@ -26,6 +28,8 @@ def parse_search(text):
 
     >>> parse_search("OpEvo:parents_size=4")
     ('OpEvo', {'parents_size': 4})
+    >>> parse_search("Bansor:inner=OpEvo:inner.parents_size=4")
+    ('Bansor', {'inner': 'OpEvo', 'inner_args': {'parents_size': 4}})
     """
     name, *pairs = text.split(":")
     class_args = {}
@@ -33,7 +37,10 @@ def parse_search(text):
         argument, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"search {text!r}: expected NAME:argument=value, got {pair!r}")
-        class_args[argument] = _value(value)
+        if argument.startswith(INNER):
+            class_args.setdefault("inner_args", {})[argument.removeprefix(INNER)] = _value(value)
+        else:
+            class_args[argument] = _value(value)
     check_search(text, name, class_args)
     return name, class_args
 

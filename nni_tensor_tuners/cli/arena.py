@@ -1,5 +1,6 @@
 """The commands that compare searches, and the one that collects what their models learn from."""
 
+import functools
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ..study import records
 from ..tasks import OPERATORS, WORKLOADS
 from ..tasks.arguments import WORKLOAD_HELP, add_shape, duration, named_task, positive
 from ..tasks.device import KINDS, find_device, usable_cores
+from ..tasks.network.models import is_model, model_name
 from .progress import Progress
 
 # What figures 7 and 8 of the OpEvo paper vary, around its q = 0.5 and lambda = 8; the text does not give their other values.
@@ -46,10 +48,18 @@ def add_commands(command):
         "Every trial is recorded in the output folder as it ends, and the same command goes on where it was interrupted. The "
         "records can be replayed.",
     )
-    sub.add_argument("workload", help=WORKLOAD_HELP)
+    sub.add_argument("workload", help=f"{WORKLOAD_HELP}; or a model (resnet18, model.onnx), whose tasks they search inside")
     _add_searches(sub)
     _add_runs(sub, 128, 5, "runs/compare-WORKLOAD")
     _add_live(sub)
+    sub.add_argument(
+        "--transfer",
+        nargs="+",
+        default=[],
+        metavar="EXPERIMENT",
+        help="records of other shapes, operators or devices, by folder (collect writes them) or experiment's id; searches that can "
+        "learn from these run a second time, with them",
+    )
 
     sub = command(
         "sensitivity",
@@ -82,7 +92,12 @@ def add_commands(command):
         metavar="WORKLOAD",
         help=WORKLOAD_HELP,
     )
-    sub.add_argument("--trials", type=positive, default=100, help="configurations of each (default: 100)")
+    sub.add_argument("--trials", type=positive, help="configurations of each (default: 100)")
+    sub.add_argument(
+        "--minutes",
+        type=duration,
+        help="for all of them; instead of --trials, or with it whichever ends it sooner; the same command goes on",
+    )
     sub.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     sub.add_argument(
         "--features",
@@ -126,7 +141,7 @@ def _add_searches(sub):
         nargs="+",
         default=usual,
         metavar="SEARCH",
-        help=f"NAME or NAME:argument=value:... (default: {_listed(usual)})",
+        help=f"NAME or NAME:argument=value:inner.argument=value, the latter of the search inside it (default: {_listed(usual)})",
     )
 
 
@@ -198,9 +213,19 @@ def _replay(args):
 
 def _compare(args):
     from ..arena.summary import parse_search
+    from ..frontends.nni.folders import find_folder
+    from ..frontends.nni.settings import read_histories
+    from ..study import Objective
 
-    searches = {text: parse_search(text) for text in args.searches}
-    _compare_and_report(args, searches, {"trials.png": list(searches)})
+    searches, histories = {text: parse_search(text) for text in args.searches}, {}
+    if args.transfer and args.nni:
+        raise ValueError("--transfer: not with --nni")
+    if args.transfer:
+        learning = {f"{text}, transfer": search for text, search in searches.items() if SEARCHES[search[0]].transfers}
+        searches |= learning
+        sources = [str(find_folder(source)) for source in args.transfer]
+        histories = dict.fromkeys(learning, functools.cache(lambda kind: read_histories(sources, Objective(), kind)))
+    _compare_and_report(args, searches, {"trials.png": list(searches)}, histories)
 
 
 def _sensitivity(args):
@@ -230,8 +255,9 @@ def _collect(args):
     output = _output_folder(args.output)
     progress = Progress()
     device = find_device(args.target)
-    what = (tasks, device, args.constraint, args.seed, args.trials, args.features)
-    found = collect(*what, output, progress, _compilers(args, device))
+    trials = args.trials or (None if args.minutes else 100)
+    what = (tasks, device, args.constraint, args.seed, trials, args.features)
+    found = collect(*what, output, progress, _compilers(args, device), args.minutes)
     for name, trials in found.items():
         best = records.best(trials)
         failed = sum(not records.succeeded(record) for record in trials)
@@ -295,7 +321,7 @@ def _replay_and_report(args, searches, figures):
     progress.say(f"written to {output}: {_listed(['runs.csv', *figures])}")
 
 
-def _compare_and_report(args, searches, figures):
+def _compare_and_report(args, searches, figures, histories=None):
     from ..arena import clock, compare
     from ..arena import figures as drawn
     from ..arena.summary import summarise, table, write_csv
@@ -304,28 +330,26 @@ def _compare_and_report(args, searches, figures):
         raise ValueError("--retime: not with --nni")
     if args.baseline is not None and args.baseline not in searches:
         raise ValueError(f"--baseline: expected one of {_listed(searches)}, got {args.baseline!r}")
-    task, arguments, name = named_task(args)
-    device = find_device(args.target)
-    output = _output_folder(args.output or f"runs/{args.command}-{name}")
+    device, progress = find_device(args.target), Progress()
+    task, arguments, name, output, known = _compared(args, device, progress)
     trials, seeds = args.trials or (None if args.minutes else 128), args.seeds or 5
-    progress = Progress()
     counts = _counts(args.at, trials) if args.at or trials else None
     what = (task, device, args.constraint, searches, seeds, trials, output)
     if args.nni:
         runs = compare.compare_on_nni(name, arguments, *what, progress, args.minutes, args.compilers)
     else:
-        runs = compare.compare(*what, progress, minutes=args.minutes, compilers=_compilers(args, device))
+        runs = compare.compare(*what, progress, histories, args.minutes, _compilers(args, device), known)
     if not runs:
         raise ValueError("interrupted before a trial had ended")
-    runs = [{"where": name, **run} for run in runs]
+    runs, unit = [{"where": name, **run} for run in runs], compare.unit_of(task)
     ended = max(len(run["best"]) for run in runs)  # fewer than asked for when interrupted, or when the space is used up
     counts = [count for count in counts or _counts(None, ended) if count < ended] + [ended]
     rows = summarise(runs, counts)
     end = clock.reached(runs) if args.minutes is None else min(60 * args.minutes, clock.reached(runs))
     title = f"{name} on {device.name}, {seeds} seeds, {f'{ended} trials' if trials else f'{args.minutes:g} minutes'}"
-    progress.say(f"{title}; best TFLOPS, mean ± standard deviation over seeds")
+    progress.say(f"{title}; best {unit}, mean ± standard deviation over seeds")
     progress.say(table(rows, counts, live=True))
-    progress.say("\nafter the same time, each run's own; best TFLOPS, mean ± standard error over seeds")
+    progress.say(f"\nafter the same time, each run's own; best {unit}, mean ± standard error over seeds")
     progress.say(f"{clock.table(runs, clock.grid(end, 4), args.baseline)}\n\n{clock.shares(runs)}\n")
     write_csv(runs, output / "runs.csv")
     if args.retime:
@@ -336,12 +360,29 @@ def _compare_and_report(args, searches, figures):
         write_csv(again, output / "retimed.csv", counts)
     for figure, labels in figures.items():
         shown = [run for run in runs if run["search"] in labels]
-        drawn.plot(shown, output / figure, title, "best TFLOPS")
-        drawn.plot_clock(shown, output / f"clock-{figure}", title, "best TFLOPS")
-        drawn.plot_time(shown, output / f"time-{figure}", title, "best TFLOPS", end)
+        drawn.plot(shown, output / figure, title, f"best {unit}")
+        drawn.plot_clock(shown, output / f"clock-{figure}", title, f"best {unit}")
+        drawn.plot_time(shown, output / f"time-{figure}", title, f"best {unit}", end)
     drawings = [f"{kind}{figure}" for kind in ("", "clock-", "time-") for figure in figures]
     written = ["runs.csv", *["retimed.csv"] * bool(args.retime), *drawings]
     progress.say(f"written to {output}: {_listed(written if args.nni else ['records.jsonl', *written])}")
+
+
+def _compared(args, device, progress):
+    """What is tuned, the arguments of a trial and the name of its experiments, the output folder, and records known before."""
+    if not is_model(args.workload):
+        task, arguments, name = named_task(args)
+        return task, arguments, name, _output_folder(args.output or f"runs/{args.command}-{name}"), ()
+    from ..networks.earlier import first_records
+    from ..networks.prepare import prepare
+
+    for option in ("nni", "retime", "transfer"):
+        if getattr(args, option):
+            raise ValueError(f"--{option}: not for a model")
+    name = model_name(args.workload)
+    output = _output_folder(args.output or f"runs/{args.command}-{name}")
+    network = prepare(args.workload, output, device, progress)
+    return network, "", name, output, first_records(network, device)
 
 
 def _counts(at, trials):

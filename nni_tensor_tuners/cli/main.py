@@ -13,7 +13,7 @@ def main(argv=None):
 
     As a shell has it, it is 130 after Ctrl-C, and 141 when nobody reads any more what is printed.
     """
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     try:
         status = args.run(args) or 0
         sys.stdout.flush()
@@ -28,14 +28,15 @@ def main(argv=None):
         return 1
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
+def parser():
+    """Of the command and all of its own commands."""
+    whole = argparse.ArgumentParser(
         prog="tensor-tuners",
         description="Auto-tune tensor operators with topology-aware searches, on NNI and TVM.",
         epilog="Start with:  tensor-tuners tune mm1 --trials 64",
     )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    whole.add_argument("--version", action="version", version=__version__)
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name, run, summary, epilog=None, **more):
         sub = commands.add_parser(name, help=summary, description=summary, epilog=epilog, **more)
@@ -46,4 +47,4 @@ def _parser():
     space.add_commands(command)
     arena.add_commands(command)
     papers.add_commands(command)
-    return parser
+    return whole

@@ -31,9 +31,7 @@ def _paper(args):
     progress = Progress()
     if not args.figures:
         for figure in FIGURES:
-            progress.say(
-                f"{figure.name:<12}{figure.paper}, {figure.title}{'' if figure.commands else ' (not by this command)'}"
-            )
+            progress.say(f"{figure.name:<16}{figure.paper}, {figure.title}")
         return
     figures, output = figures_named(args.figures), Path(args.output)
     output.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,9 @@ def add_commands(command):
         help="the papers' parameters, or more of them where the template has more (default: paper)",
     )
     sub.add_argument(
-        "--analyse", action="store_true", help="print how much of the space satisfies each constraint, and all of them"
+        "--analyse",
+        action="store_true",
+        help="print a nested choice's branches, how much of the space satisfies each constraint, and all of them",
     )
     add_rpc(sub)
     sub.add_argument("--output", metavar="FOLDER", help="write search_space.json and one experiment YAML per search there")
@@ -77,13 +79,13 @@ def _space(args):
 
 
 def _analyse(title, search_space, constraints):
-    from ..space import SearchSpace
+    from ..space import SearchSpace, nested
     from ..space.analysis import analyse
 
     progress = Progress()
     found = analyse(
         SearchSpace.from_json(search_space, constraints),
-        progress=lambda done, total: progress.show(f"{title}: {done:,} of {total:,} configurations"),
+        progress=lambda done, total: progress.show(f"{title}: {total - done:,} configurations left"),
     )
     total = found["looked_at"]
 
@@ -93,6 +95,12 @@ def _analyse(title, search_space, constraints):
 
     how = "all counted" if found["exact"] else f"{total:,} of them drawn at random"
     progress.say(f"{title}: {found['size']:,} configurations ({how})")
+    for name, spec in search_space.items():
+        if nested.is_nested(spec):
+            progress.say(f"  {name}, one of {len(spec['_value'])}:")
+            for branch in spec["_value"]:
+                own = {key: each for key, each in branch.items() if key != nested.NAME}
+                progress.say(f"  {SearchSpace.from_json(own).size if own else 1:>24,}  {branch[nested.NAME]}")
     for text, count in found["constraints"].items():
         progress.say(f"  {share(count)}  {text}")
     progress.say(f"  {share(found['legal'])}  all of these; {1 - found['legal'] / total:.1%} of the space is not worth a trial")

@@ -40,15 +40,15 @@ class LocalStudy:
     features
         Kinds of features of programs (`tasks.features.FEATURES`) that records are given, for models of other tasks.
     histories
-        What the search is given of elsewhere, as for `Search.transfer`.
+        Function from a kind of features, or None, to what the search is given of elsewhere, as `Search.transfer` takes it.
     """
 
-    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=(), known=(), features=(), histories=()):
+    def __init__(self, task, device, search, seed, class_args, path, tags, constraints=(), known=(), features=(), histories=None):
         space = SearchSpace.from_json(task.search_space(device), [*task.constraints(device), *constraints])
         start = time.perf_counter()
         made = create_search(search, space, seed=seed, **class_args)
         if histories:
-            made.transfer(histories)
+            made.transfer(histories(made.transfer_features))
         describe = functools.partial(task.describer, device)
         self.study = Study(made, settle=task.settler(device), first=task.first(device), describe=describe)
         self._describers = {kind: describe(kind) for kind in features}

@@ -19,7 +19,7 @@ class ListedSpace(SearchSpace):
         self._members = set(self._listed)
         super().__init__(parameters)
 
-    def is_legal(self, point):
+    def is_legal(self, point, changed=None):
         """Whether a point is listed."""
         return point in self._members
 

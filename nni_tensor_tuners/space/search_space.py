@@ -190,8 +190,17 @@ class SearchSpace:
             raise ValueError(f"expected {self._expected(point)}, got {config!r}")
         return tuple(point)
 
-    def is_legal(self, point):
-        """Whether a point satisfies every constraint."""
+    def is_legal(self, point, changed=None):
+        """Whether a point satisfies every constraint.
+
+        Parameters
+        ----------
+        changed
+            The one position at which it differs from a legal point, where that is known: only constraints that read what is there
+            can be broken.
+        """
+        if changed is not None and not nested.chooses(self.parameters[changed]):
+            return all(self._holds(constraint, names, point) for constraint, names in self._checks_of[changed])
         values = self._values(self._constrained, point)
         return all(constraint.holds(values) for constraint, _ in self._checks)
 
@@ -251,17 +260,8 @@ class SearchSpace:
 
     def neighbouring_points(self, point):
         """The legal points one edge away."""
-        if not self.is_legal(point):
-            return [candidate for candidate in self._adjacent(point) if self.is_legal(candidate)]
-        found = []
-        for i, parameter in enumerate(self.parameters):
-            # Only constraints that read what an edge changes can have become false.
-            checks = self._checks if nested.chooses(parameter) else self._checks_of[i]
-            for vertex in parameter.neighbours(point[i]):
-                candidate = self.replaced(point, i, vertex)
-                if all(self._holds(constraint, names, candidate) for constraint, names in checks):
-                    found.append(candidate)
-        return found
+        legal = self.is_legal(point)
+        return [near for near, i in self._adjacent(point) if self.is_legal(near, i if legal else None)]
 
     def starting_point(self, rng):
         """The configuration without multi-level tiling, as a point (OpEvo appendix B); the nearest legal one where a constraint
@@ -275,7 +275,7 @@ class SearchSpace:
             point = frontier.popleft()
             if self.is_legal(point):
                 return point
-            for candidate in self._adjacent(point):
+            for candidate, _ in self._adjacent(point):
                 if candidate not in reached:
                     reached.add(candidate)
                     frontier.append(candidate)
@@ -309,10 +309,10 @@ class SearchSpace:
         return extend(())
 
     def _adjacent(self, point):
-        """The points one edge away, the constraints not looked at."""
+        """The points one edge away, the constraints not looked at, and where each differs."""
         for i, parameter in enumerate(self.parameters):
             for vertex in parameter.neighbours(point[i]):
-                yield self.replaced(point, i, vertex)
+                yield self.replaced(point, i, vertex), i
 
     def _holds(self, constraint, names, point):
         return constraint.holds(self._values(names, point))
