@@ -17,7 +17,13 @@ def add_commands(command):
         "its runs go on.\n\nexamples: tensor-tuners paper all --budget 30    tensor-tuners paper opevo-3 nose-5 --budget 600 --seeds 5",
     )
     sub.add_argument("figures", nargs="*", metavar="FIGURE", help="names of figures, or all")
-    sub.add_argument("--budget", type=duration, default=30.0, metavar="MINUTES", help="for all of them (default: 30)")
+    sub.add_argument(
+        "--budget",
+        type=duration,
+        default=30.0,
+        metavar="MINUTES",
+        help="for all runs together (default: 30); models are read, and their default schedules measured, beside it",
+    )
     sub.add_argument("--seeds", type=positive, default=2, help="runs of each search (default: 2)")
     sub.add_argument("--target", choices=["auto", *KINDS], default="auto", help="device to run on (default: auto)")
     sub.add_argument("--output", metavar="FOLDER", default="runs/paper", help="where (default: runs/paper)")
