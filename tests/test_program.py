@@ -22,7 +22,7 @@ from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.features import code_size
+from nni_tensor_tuners.tasks.features import code_size, vector
 from nni_tensor_tuners.tasks.program import Program, ProgramTask, parse, sketches
 from nni_tensor_tuners.tasks.program.load import load
 from nni_tensor_tuners.tasks.target import target_of
@@ -211,11 +211,28 @@ def test_of_configurations_with_the_same_kernel_the_first_one_stands_for_all(sof
     assert not any(tvm_ffi.structural_equal(a, b) for i, a in enumerate(distinct) for b in distinct[:i])
 
 
+@pytest.mark.parametrize(
+    "program", ["tbs(length=32)", "dep(height=14, width=14)", "conv_layer(height=28, width=28)", "softmax(n=24, m=32)"]
+)
+def test_what_is_built_is_found_without_trying_every_location(program):
+    """The same module and the same decisions as by TVM's replay, most of which move a block; a model sees these, too."""
+    task, rng = Program(program), random.Random(0)
+    describe, settle, space, moved = task.describer(CPU, "relation"), task.settler(CPU), space_of(task), 0
+    for config in (space.sample(rng) for _ in range(25)):
+        both = [sketches.schedule(task.source, task.sketches(CPU), config, target_of(CPU), quick) for quick in (False, True)]
+        (made, taken), (quickly, the_same) = both
+        assert taken == the_same and tvm_ffi.structural_equal(made.mod, quickly.mod)
+        moved += taken != config
+        if settle(config) is not None:
+            np.testing.assert_array_equal(describe(config), vector("relation", task.module(taken, CPU), target_of(CPU)))
+    assert moved > 5
+
+
 def test_code_that_takes_long_to_compile_is_refused():
     task, rng = Program("tbs()"), random.Random(0)
     settle, space = task.settler(CPU), space_of(task)
     longer, refused = 0, 0
-    for config in (space.sample(rng) for _ in range(100)):
+    for config in (space.sample(rng) for _ in range(60)):
         made, taken = sketches.schedule(task.source, task.sketches(CPU), config, target_of(CPU))
         if space.contains(taken):
             longer += code_size(made.mod) > sketches.MOST_INSTRUCTIONS

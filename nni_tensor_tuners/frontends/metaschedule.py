@@ -204,9 +204,12 @@ class _Strategy(PySearchStrategy):
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
         settle = sketches.settler(module, made, self.context.target)
         first = filter(None, [default(made, device_of(self.context.target))])
-        self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
+        scheduled = functools.partial(sketches.schedule, module, made, target=self.context.target)
+        self.schedule = lambda config: scheduled(config)[0]
         made_search = create_search(self.search, space, seed=self.seed, **self.class_args)
-        describe = functools.partial(describer, module_of=lambda config: self.schedule(config).mod, target=self.context.target)
+        describe = functools.partial(
+            describer, module_of=lambda config: scheduled(config, quick=True)[0].mod, target=self.context.target
+        )
         self.study = Study(made_search, settle=settle, first=first, describe=describe)
 
     def post_tuning(self):

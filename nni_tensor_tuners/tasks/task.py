@@ -101,7 +101,7 @@ class Tunable(ABC):
 
         def module_of(config):
             task, own_config = self.part(config)
-            return task.module(own_config, device)
+            return task.built(own_config, device)
 
         return describer(features, module_of, target_of(device))
 
@@ -179,6 +179,10 @@ class Task(Tunable):
         Exception
             Whatever TVM raises (its ScheduleError is no ValueError).
         """
+
+    def built(self, config, device):
+        """The module that is built where a configuration is asked for (`settler`); raises as `module`."""
+        return self.module(config, device)
 
 
 class TemplateTask(Task):

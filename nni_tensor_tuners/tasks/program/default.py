@@ -9,7 +9,8 @@ of results instead. Other sketches are taken as they are. TVM's postprocessors v
 from math import prod
 
 from ..extents import divisors
-from .sketches import AT, INLINED, SKETCH, TILED
+from .places import INLINED, ROOT
+from .sketches import AT, SKETCH, TILED
 
 # Independent accumulators: at least so many hide the latency of multiply-adds; more than half of the registers and they spill.
 ACCUMULATORS = 8
@@ -19,7 +20,6 @@ FAR_APART = 2048
 SHARED_BYTES = 1 << 19
 # Bytes of the results that are kept while a sum goes on by so many steps: a level-1 cache.
 RESULT_BYTES, STEPS = 1 << 15, 4
-ROOT = -1
 
 
 def default(sketches, device):

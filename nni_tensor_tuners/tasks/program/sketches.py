@@ -22,15 +22,14 @@ from types import ModuleType
 from ...space import SearchSpace
 from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
-from . import rules, templates
+from . import places, rules, templates
 
 # What the nested choice of sketches is called in a search space.
 SKETCH = "sketch"
 # Which locations of a block are legal depends on the decisions before: they are listed for so many draws of these.
 DRAWS = 4
-# Locations are numbers of loops, -1 for the root and -2 for inlined. Asked for one that is not legal, TVM takes the next legal
-# one before it.
-INLINED, BEYOND = -2, 1000
+# Asked for a location that is not legal, TVM takes the next legal one before it.
+BEYOND = 1000
 # What the names of such parameters end in.
 AT = "_at"
 # Parts of the factors that a CPU's and a GPU's tiled axes have: SSRSRS, SSSRRSRS.
@@ -158,10 +157,11 @@ def constraints(sketches):
     return [*bounds, *(text for sketch in sketches for text in sketch.get("constraints", ()))]
 
 
-def schedule(module, sketches, config, target):
+def schedule(module, sketches, config, target, quick=False):
     """The ``s_tir.Schedule`` of a configuration, MetaSchedule's postprocessors applied; and the configuration it is of.
 
-    That is another one where a block cannot be computed where the first one has it: TVM then takes another place.
+    That is another one where a block cannot be computed where the first one has it: TVM then takes another place. With
+    ``quick`` its module is the same, found in about half the time (`places`), but its trace is no sketch's.
 
     Raises
     ------
@@ -178,16 +178,13 @@ def schedule(module, sketches, config, target):
     decided = dict(decisions)
     for name, parameter in sketch["parameters"].items():
         decided[parameter["instruction"]] = decision_of(instructions[parameter["instruction"]], chosen[name])
-    result = _replayed(module, instructions, sorted(decided.items()))
-    taken = dict(chosen)
-    for name, parameter in sketch["parameters"].items():
-        if instructions[parameter["instruction"]][0] == "SampleComputeLocation":
-            taken[name] = int(result.trace.get_decision(result.trace.insts[parameter["instruction"]]))
+    result, at = (_placed if quick else _sampled)(module, instructions, decided)
+    taken = {name: at.get(parameter["instruction"], chosen[name]) for name, parameter in sketch["parameters"].items()}
     result.enter_postproc()
     for postprocessor in _postprocessors(module, target, any(TENSORIZES in str(each) for each in instructions)):
         if not postprocessor.apply(result):
             raise ValueError(f"{type(postprocessor).__name__} refuses this configuration")
-    return result, {**config, SKETCH: taken}
+    return result, {**config, SKETCH: {**chosen, **taken}}
 
 
 def settler(module, sketches, target):
@@ -204,7 +201,7 @@ def settler(module, sketches, target):
 
     def settle(config):
         try:
-            made, taken = schedule(module, sketches, config, target)
+            made, taken = schedule(module, sketches, config, target, quick=True)
         except Exception:  # TVM's ScheduleError is no ValueError
             return None
         if not space.contains(taken):
@@ -261,6 +258,32 @@ def _replayed(module, instructions, decisions, seed=1):
     known = [list(each) for each in decisions if each[0] < len(instructions)]
     s_tir.schedule.Trace.apply_json_to_schedule([instructions, known], schedule)
     return schedule
+
+
+def _sampled(module, instructions, decided):
+    """The schedule of a trace, and the locations that TVM has taken, by the number of the instruction."""
+    result = _replayed(module, instructions, sorted(decided.items()))
+    return result, {
+        number: int(result.trace.get_decision(result.trace.insts[number]))
+        for number, (kind, *_) in enumerate(instructions)
+        if kind == "SampleComputeLocation"
+    }
+
+
+def _placed(module, instructions, decided):
+    """As `_sampled`, without TVM's trying of every location."""
+    first = next((number for number, (kind, *_) in enumerate(instructions) if kind == "SampleComputeLocation"), None)
+    if first is None:
+        return _sampled(module, instructions, decided)
+    result = _replayed(module, instructions[:first], sorted(decided.items()))
+    made_by = {name: (number, place) for number, each in enumerate(instructions) for place, name in enumerate(each[3])}
+
+    def variable(name):
+        number, place = made_by[name]
+        return result.trace.insts[number].outputs[place]
+
+    at = places.apply(result, list(enumerate(instructions))[first:], decided, variable)
+    return (result, at) if at is not None else _sampled(module, instructions, decided)
 
 
 class _Names:
@@ -401,7 +424,7 @@ def _locations(module, trace, number, names):
         schedule = _replayed(module, instructions[:number], before, draw + 1)
         block = names.variable(schedule, instructions[number][1][0])
         taken = BEYOND
-        while (asked := taken - 1) >= INLINED:
+        while (asked := taken - 1) >= places.INLINED:
             schedule.sample_compute_location(block, asked)  # says where, and moves nothing
             taken = int(schedule.trace.get_decision(schedule.trace.insts[-1]))
             if taken > asked:  # none is left below: one of the others was taken
