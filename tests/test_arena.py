@@ -346,7 +346,7 @@ def test_searches_that_can_learn_from_what_was_collected_run_a_second_time_with_
 
 def test_searches_are_compared_inside_a_model_s_tasks(tmp_path, capsys):
     """By the runs a second that are estimated by the best kernels known, default schedules included."""
-    command = ["compare", f"{TESTS / 'my_models.py'}:small", "--target", "cpu", "--output", str(tmp_path)]
+    command = ["compare", f"{TESTS / 'my_models.py'}:transposed", "--target", "cpu", "--output", str(tmp_path)]
     searches = ["OpEvo:parents_size=2", "TaskScheduler:selection=gradient:inner=Random"]
     assert main([*command, "--searches", *searches, "--seeds", "1", "--trials", "3"]) == 0
     found = records.read(tmp_path / records.RECORDS)
