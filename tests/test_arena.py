@@ -362,6 +362,13 @@ def test_searches_are_compared_inside_a_model_s_tasks(tmp_path, capsys):
         assert capsys.readouterr().err == f"error: {option[0]}: not for a model\n"
 
 
+def test_a_program_is_timed_again_without_numpy(tmp_path, capsys):
+    command = ["compare", "softmax(n=24, m=32)", "--searches", "Random", "--seeds", "1", "--trials", "2", "--retime", "1"]
+    assert main([*command, "--target", "cpu", "--output", str(tmp_path)]) == 0
+    assert "the same, timed again in turns, median of 1\n" in capsys.readouterr().out
+    assert (tmp_path / "retimed.csv").stat().st_size > 0
+
+
 def test_record_measures_every_configuration_once_and_goes_on(tmp_path, capsys):
     restricted = [word for text in ("K[0] == 32", "X[1] == 1", "Y[1] == 1", "Y[0] == 1") for word in ("--constraint", text)]
     command = ["record", *SMALL, *restricted, "--output", str(tmp_path)]

@@ -121,7 +121,7 @@ def time_again(runs, found, counts, rounds, progress):
     Returns
     -------
     (list, float)
-        The runs with ``best`` along ``counts``, in TFLOPS, 0 where nothing could be timed. And NumPy's TFLOPS.
+        The runs with ``best`` along ``counts``, in TFLOPS, 0 where nothing could be timed. And NumPy's TFLOPS; None of a program.
     """
     leaders = {}
     for run in runs:

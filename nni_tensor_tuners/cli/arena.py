@@ -355,7 +355,8 @@ def _compare_and_report(args, searches, figures, histories=None):
     if args.retime:
         found = records.read(output / records.RECORDS)
         again, numpy_tflops = compare.time_again(runs, found, counts, args.retime, progress)
-        progress.say(f"the same, timed again in turns, median of {args.retime}; NumPy: {numpy_tflops:.4f}")
+        numpy = f"; NumPy: {numpy_tflops:.4f}" if numpy_tflops else ""
+        progress.say(f"the same, timed again in turns, median of {args.retime}{numpy}")
         progress.say(table(summarise(again, range(1, len(counts) + 1)), counts, live=True))
         write_csv(again, output / "retimed.csv", counts)
     for figure, labels in figures.items():
