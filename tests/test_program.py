@@ -228,6 +228,13 @@ def test_what_is_built_is_found_without_trying_every_location(program):
     assert moved > 5
 
 
+def test_dlight_s_schedule_is_described_as_any_other(softmax):
+    gpu = GENERIC["cuda"]
+    default = softmax.default(gpu)
+    expected = vector("relation", softmax.module(default, gpu), target_of(gpu))
+    np.testing.assert_array_equal(softmax.describer(gpu, "relation")(default), expected)
+
+
 def test_code_that_takes_long_to_compile_is_refused():
     task, rng = Program("tbs()"), random.Random(0)
     settle, space = task.settler(CPU), space_of(task)

@@ -44,7 +44,7 @@ def add_trial(run, record, clock, seconds):
 
 
 def _worth(record):
-    """TFLOPS; of a network, runs a second, estimated by its best known kernels (0 before each task has one)."""
+    """TFLOPS; of a network, runs a second, estimated by its best known kernels (0 before one is known)."""
     if "network" not in record:
         return record["tflops"]
     return 1e3 / record["estimate_ms"] if record["estimate_ms"] else 0.0

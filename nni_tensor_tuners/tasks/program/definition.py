@@ -18,6 +18,8 @@ from .load import check_program, load, save
 # The largest error that is right, relative to the largest expected output: schedules add up in another order, and round to the
 # type of the output. Integers must be the same.
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+# Stands for DLight's schedule, which no search space has.
+DLIGHT = {sketches.SKETCH: {"_name": dlight.NAME}}
 
 
 class ProgramTask(Task):
@@ -99,13 +101,15 @@ class ProgramTask(Task):
         return schedule
 
     def module(self, config, device):
-        if config == {sketches.SKETCH: {"_name": dlight.NAME}}:
+        if config == DLIGHT:
             import tvm
 
             return dlight.scheduled(tvm.IRModule({"main": self.source["main"]}), device)  # which TVM changes
         return self.schedule(config, device).mod
 
     def built(self, config, device):
+        if config == DLIGHT:
+            return self.module(config, device)
         return sketches.schedule(self.source, self.sketches(device), config, target_of(device), quick=True)[0].mod
 
     def settler(self, device):
@@ -121,7 +125,7 @@ class ProgramTask(Task):
         On a CPU one of the search space (`default`). On a GPU DLight's schedule, which has no place there, and no ``schedule``.
         """
         if device.kind == "cuda":
-            return {sketches.SKETCH: {"_name": dlight.NAME}}
+            return DLIGHT
         return next(filter(None, map(self.settler(device), self.first(device))), None)
 
     def sketches(self, device):
