@@ -131,7 +131,7 @@ class _Walk:
         elif kind == "IfThenElse":
             for each in filter(None, (statement.then_case, statement.else_case)):
                 self.visit(each, around, values, limit)
-        elif kind in ("BufferStore", "Evaluate"):
+        elif kind in ("BufferStore", "Evaluate", "Bind"):
             self._execute(statement, around, values)
         else:
             self.visit(statement.body, around, values, limit)

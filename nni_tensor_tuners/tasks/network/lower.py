@@ -5,6 +5,7 @@ from ..program.definition import outermost_parallel
 from ..target import target_of
 from . import transposed
 from .pack import packed
+from .permuted import permuted
 from .rewrite import rewritten
 from .winograd import transformed
 
@@ -31,7 +32,11 @@ def lowered(module, device, winograd=None):
     from tvm import relax
 
     transform, lanes = relax.transform, device.vector_lanes
-    for_cpus = [lambda module: transformed(module, lanes, winograd or {}), lambda module: packed(module, lanes)]
+    for_cpus = [
+        lambda module: transformed(module, lanes, winograd or {}),
+        lambda module: packed(module, lanes),
+        lambda module: permuted(module, lanes),
+    ]
     module = _after(
         [
             *(for_cpus if device.kind == "cpu" else []),
@@ -41,6 +46,7 @@ def lowered(module, device, winograd=None):
             transform.FoldConstant(),
             transform.FuseOps(),
             transform.FuseTIR(),
+            transform.RewriteDataflowReshape(),  # what moves nothing is no task
             transform.DeadCodeElimination(),
         ],
         channels_last(module, device),
@@ -111,7 +117,6 @@ def build(module, schedules, device):
         module = dlight.scheduled(module, device) if device.kind == "cuda" else _rest_parallel(module)
         # What `tvm.compile` does with a model, once its operators are programs.
         ends = [
-            relax.transform.RewriteDataflowReshape(),
             relax.transform.ToNonDataflow(),
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
