@@ -43,7 +43,7 @@ def permutation(shape, axes, lanes):
         return None
     data = tirx.decl_buffer(shape, "float32", "data")
     result = tirx.decl_buffer([shape[axis] for axis in axes], "float32", "permuted")
-    # The result is written from one end to the other; of two axes that only change places, along the data's last one first.
+    # The result is written from one end to the other; but where its last axes are the two of the blocks, data is read along its own.
     order = [*axes[:-2], *((written, read) if axes[-2] == read else axes[-2:])]
     extents = {axis: -(-shape[axis] // side) if axis in (read, written) else shape[axis] for axis in order}
     variables = {axis: tirx.Var(f"v{axis}", "int64") for axis in order}
@@ -99,7 +99,7 @@ def _transposed(rows):
 
     vectors = [kept(f"row{place}", row) for place, row in enumerate(rows)]
     bit = side // 2
-    while bit:  # vectors whose numbers differ in a bit exchange the elements whose places have it as the vector's number has not
+    while bit:  # two vectors whose numbers differ in a bit exchange the elements whose places have it as the vector's has not
         low = [place + (side - bit if place & bit else 0) for place in range(side)]
         high = [place + (side if place & bit else bit) for place in range(side)]
         exchanged = []

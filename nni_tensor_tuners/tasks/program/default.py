@@ -20,6 +20,8 @@ FAR_APART = 2048
 SHARED_BYTES = 1 << 19
 # Bytes of the results that are kept while a sum goes on by so many steps: a level-1 cache.
 RESULT_BYTES, STEPS = 1 << 15, 4
+# A register tile and its sum of no more vector instructions are unrolled as a whole.
+WHOLE = 512
 
 
 def default(sketches, device):
@@ -88,13 +90,15 @@ def _tiles(sketch, device):
         left = each // prod(tile)
         tiles[name] = [1, left, *tile] if streams else [left, 1, *tile]
     longest = max(sums, key=lambda each: each[1], default=None)
+    # Of sums over taps alone all code is one row of instructions, and neighbours share what they read.
+    whole = len(sums) > 1 and results // vector * reduced <= WHOLE
     for place, (name, each) in enumerate(sums):
-        # The innermost tap of a kernel is unrolled, other sums step by step.
-        tap = len(sums) > 1 and each <= 16 and place == len(sums) - 2
+        # The innermost tap of a kernel, before the sum over channels, is unrolled, other sums step by step.
+        tap = len(sums) > 1 and each <= 16 and place == len(sums) - (1 if whole else 2)
         steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if tap else 1
         tiles[name] = [each // steps, steps]
     unrolled = prod(factor[-1] * (1 if by_steps or len(factor) < TILED else factor[-2]) for factor in tiles.values())
-    return tiles, unrolled // innermost
+    return tiles, WHOLE if whole else unrolled // innermost
 
 
 def _register_tile(vectors, others, widest, room, choose):
