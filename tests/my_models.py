@@ -33,6 +33,19 @@ def small(batch=1, channels=32, seed=0):
     return _module((batch, 3, 16, 16), layers)
 
 
+def to_few(outer=3, kernel=(3, 3), strides=1, dilation=1):
+    """A convolution with few outputs, and what follows it."""
+    rng, op = np.random.default_rng(0), relax.op
+    weight = relax.const(rng.uniform(-0.2, 0.2, (outer, 32, *kernel)).astype("float32"))
+    shift = relax.const(rng.uniform(-0.2, 0.2, (1, outer, 1, 1)).astype("float32"))
+
+    def layers(emit, x):
+        x = emit(op.nn.conv2d(x, weight, strides=[strides] * 2, padding=[1, 0, 2, 1], dilation=[dilation] * 2))
+        return emit(op.tanh(emit(op.add(x, shift))))
+
+    return _module((2, 32, 9, 10), layers)
+
+
 def dynamic():
     return _module((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
 
@@ -52,9 +65,9 @@ def sorted_rows():
     return _module((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))
 
 
-def transposed(image=(5, 6), kernel=(4, 4), outer=32, strides=2, padding=1, output_padding=0, dilation=1, groups=1):
+def transposed(image=(5, 6), kernel=(4, 4), inner=8, outer=32, strides=2, padding=1, output_padding=0, dilation=1, groups=1):
     """A transposed convolution and what follows it."""
-    rng, op, dims, inner = np.random.default_rng(0), relax.op, len(image), 8
+    rng, op, dims = np.random.default_rng(0), relax.op, len(image)
     weight = relax.const(rng.uniform(-0.2, 0.2, (inner, outer // groups, *kernel)).astype("float32"))
     shift = relax.const(rng.uniform(-0.2, 0.2, (1, outer, *[1] * dims)).astype("float32"))
     numbers = dict(strides=[strides] * dims, padding=[padding] * 2 * dims, output_padding=[output_padding] * dims)

@@ -23,6 +23,7 @@ from nni_tensor_tuners.cli.progress import Progress
 from nni_tensor_tuners.frontends import local
 from nni_tensor_tuners.frontends.local import KNOWN, LocalStudy
 from nni_tensor_tuners.frontends.nni.experiment import write_folder
+from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.networks.earlier import first_records, forget, known_records, remember
 from nni_tensor_tuners.networks.finish import winners
 from nni_tensor_tuners.networks.prepare import prepare, split
@@ -113,6 +114,7 @@ def test_a_lowered_network_computes_what_the_model_does():
         "kernel=(5,5),strides=1,padding=2,outer=3",
         "image=(7,),kernel=(6,),strides=4",
         "image=(3,4,5),kernel=(3,2,4)",
+        "outer=3,inner=32",  # vectors of input channels
         "groups=2",
         "dilation=2",
     ],
@@ -125,7 +127,8 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     np.testing.assert_allclose(answer(lower.build(module, [], CPU), data), answer(untuned(text), data), rtol=1e-4, atol=1e-5)
     if "groups" in arguments or "dilation" in arguments:
         return
-    # One task, which writes what follows, too; it multiplies so often as taps meet inputs, borders and rounded kernels aside.
+    # One task, which writes what follows, too; it multiplies so often as taps meet inputs, borders and rounded kernels aside, and
+    # may add up the lanes of a vector.
     (flop,) = [
         tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": each}))
         for name, each, _ in lower.tasks(module, CPU)
@@ -136,7 +139,21 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     kernel = [int(each) for each in attributes.args[1].ty.shape]
     output = [int(each) for each in attributes.ty.shape]
     taps = np.prod([-(-extent // stride) for extent, stride in zip(kernel[2:], strides)])
-    assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2)
+    assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2 + CPU.vector_lanes)
+
+
+@pytest.mark.parametrize("arguments", ["", "outer=1,kernel=(5,1)", "strides=2", "outer=2,dilation=2"])
+def test_few_outputs_are_sums_over_vectors_of_channels(arguments):
+    text = f"{MODELS}:to_few({arguments})"
+    module = lower.lowered(models.read(text), CPU)
+    data = np.random.default_rng(0).uniform(-1, 1, (2, 32, 9, 10)).astype("float32")
+    np.testing.assert_allclose(answer(lower.build(module, [], CPU), data), answer(untuned(text), data), rtol=1e-4, atol=1e-5)
+    (name,) = (name for name, _, _ in lower.tasks(module, CPU) if "permut" not in name and "transpose" not in name)
+    assert "conv2d" in name and "tanh" in name
+    function = next(function for each, function, _ in lower.tasks(module, CPU) if each == name)
+    assert "conv2d_lanes" in function.script()
+    task = Program(str(save(function, shared_folder())))
+    assert measure(task, task.default(CPU), CPU)["error_code"] == 0
 
 
 @pytest.mark.parametrize("kernel, tile, error", [(3, 2, 1e-5), (3, 4, 1e-4), (4, 3, 1e-4), (5, 2, 1e-4)])

@@ -1,16 +1,23 @@
 """Weights packed for vectors: what a register tile reads of them lies in a row. TVM is imported inside functions only.
 
 Weights (..., in, out) become (out / block, ..., in, block). A tile of so many outputs reads its weights from one end to the other,
-which is what memory is fast at; otherwise rows that are pages apart share lines of the cache.
+which is what memory is fast at; otherwise rows that are pages apart share lines of the cache. Where outputs are too few to fill half a
+vector, vectors are of input channels: weights become (out, ..., in / lanes, lanes), and sums of each lane are added up at the end.
 """
-
-
 from .rewrite import rewritten
+
+# What TVM's analysis calls functions that elementwise operators after them are fused with.
+ELEMENTWISE_AFTER = 4
 
 
 def block_of(outputs, lanes):
     """How many outputs lie side by side: two vectors of ``lanes``, or one; None where neither divides them."""
     return next((block for block in (2 * lanes, lanes) if block and outputs % block == 0), None)
+
+
+def is_narrow(inputs, outputs, lanes):
+    """Whether vectors are of input channels."""
+    return 2 * outputs < lanes and inputs % lanes == 0
 
 
 def packed(module, lanes):
@@ -22,18 +29,20 @@ def packed(module, lanes):
         data, weight = call.args
         if not hasattr(weight, "value") or not str(weight.ty.dtype) == str(data.ty.dtype) == "float32":
             return call
-        block = block_of(int(weight.ty.shape[-1]), lanes)
-        if block is None:
-            return call
+        *_, inputs, outputs = (int(extent) for extent in weight.ty.shape)
+        narrow, block = is_narrow(inputs, outputs, lanes), block_of(outputs, lanes)
         if name == "relax.matmul":
-            if len(weight.ty.shape) != 2:
+            if block is None or len(weight.ty.shape) != 2:
                 return call
             return builder.call_te(_product, data, _pack(weight, block), primfunc_name_hint="matmul")
         attributes, hint = call.attrs, name.rpartition(".")[2]
-        if str(attributes.kernel_layout) != _CONVOLUTIONS[name] or int(attributes.groups) != 1:
+        kernel_layout, groups = str(attributes.kernel_layout), int(attributes.groups)
+        if kernel_layout != _CONVOLUTIONS[name] or groups != 1 or (block is None and not narrow):
             return call
+        weight = _in_vectors(weight, lanes) if narrow else _pack(weight, block)
         numbers = ([int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation))
-        return builder.call_te(_convolution, data, _pack(weight, block), *numbers, hint, primfunc_name_hint=hint)
+        pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
+        return builder.call_te(_convolution, data, weight, *numbers, narrow, hint, primfunc_name_hint=hint, primfunc_attrs=pattern)
 
     return rewritten(module, rewrite)
 
@@ -50,12 +59,20 @@ def _pack(weight, block):
     return relax.const(np.ascontiguousarray(np.moveaxis(array, -2, 0)))
 
 
-def _convolution(data, weight, strides, padding, dilation, name):
-    """data (n, *image, in), weight (out / block, *kernel, in, block), output (n, *image, out)."""
+def _in_vectors(weight, lanes):
+    import numpy as np
+    from tvm import relax
+
+    array = np.moveaxis(weight.value.numpy(), -1, 0)
+    return relax.const(np.ascontiguousarray(array.reshape(*array.shape[:-1], -1, lanes)))
+
+
+def _convolution(data, weight, strides, padding, dilation, narrow, name):
+    """data (n, *image, in), weight (out / block, *kernel, in, block) or (out, *kernel, in / lanes, lanes), output (n, *image, out)."""
     from tvm import te, topi
 
     dims = len(strides)
-    blocks, *kernel, inner, block = weight.shape
+    _, *kernel, _, _ = weight.shape
     before, after = padding[:dims], padding[dims:]
     reach = [dilate * (int(taps) - 1) + 1 for dilate, taps in zip(dilation, kernel)]
     image = [
@@ -64,16 +81,39 @@ def _convolution(data, weight, strides, padding, dilation, name):
     ]
     if any(padding):
         data = topi.nn.pad(data, [0, *before, 0], [0, *after, 0], name="pad")
-    axes = "zyx"[-dims:]
-    taps = [te.reduce_axis((0, extent), name=f"r{axis}") for axis, extent in zip(axes, kernel)]
-    rc = te.reduce_axis((0, inner), name="rc")
+    taps = [te.reduce_axis((0, extent), name=f"r{axis}") for axis, extent in zip("zyx"[-dims:], kernel)]
 
-    def element(n, *place):
-        *position, f = place
+    def term(n, position, channel, outer, step, inner):
         read = [p * stride + tap * dilate for p, stride, tap, dilate in zip(position, strides, taps, dilation)]
-        return te.sum(data[(n, *read, rc)] * weight[(f // block, *taps, rc, f % block)], axis=[*taps, rc])
+        return data[(n, *read, channel)] * weight[(outer, *taps, step, inner)]
 
-    return te.compute((data.shape[0], *image, blocks * block), element, name=name, varargs_names=[*axes, "f"])
+    return summed((data.shape[0], *image), weight, taps, term, narrow, name)
+
+
+def summed(shape, weight, taps, term, narrow, name):
+    """The outputs (*shape, out) of sums over ``taps`` and input channels.
+
+    ``term(n, position, channel, outer, step, inner)`` is what is summed: a channel of the data times what the weight has in the first
+    and last two of its axes.
+    """
+    from tvm import te
+
+    outer, steps, inner = weight.shape[0], weight.shape[-2], weight.shape[-1]
+    rc, lane = te.reduce_axis((0, steps), name="rc"), te.reduce_axis((0, inner), name="lane")
+    names, axes = ["n", *"zyx"[-len(taps) :], "f"], [*taps, rc]
+
+    def packed_sum(n, *place):
+        *position, f = place
+        return te.sum(term(n, position, rc, f // inner, rc, f % inner), axis=axes)
+
+    def lane_sum(n, *place):
+        *position, f, part = place
+        return te.sum(term(n, position, rc * inner + part, f, rc, part), axis=axes)
+
+    if not narrow:
+        return te.compute((*shape, outer * inner), packed_sum, name=name, varargs_names=names[1:])
+    lanes = te.compute((*shape, outer, inner), lane_sum, name=f"{name}_lanes", varargs_names=[*names[1:], "lane"])
+    return te.compute((*shape, outer), lambda *place: te.sum(lanes[(*place, lane)], axis=[lane]), name=name, varargs_names=names)
 
 
 def _product(data, weight):

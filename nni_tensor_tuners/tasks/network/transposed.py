@@ -4,7 +4,7 @@ Of stride s along an axis, output y reads the kernel's taps k with (y + padding 
 meets input (y + padding) // s - t, for t = 0, 1, ... So the kernel is sorted by k % s, and an output reads 1 / s of it along each axis.
 """
 
-from .pack import block_of
+from .pack import ELEMENTWISE_AFTER, block_of, is_narrow, summed
 from .rewrite import rewritten
 
 # Layouts of data and kernel.
@@ -36,25 +36,32 @@ def without_zeros(module, lanes):
             return _channels_first(call, name, builder, dims)
         *extents, inner, outer = (int(extent) for extent in weight.ty.shape)
         taps = [-(-extent // stride) for extent, stride in zip(extents, strides)]
-        block = block_of(outer, lanes) or outer
+        narrow = is_narrow(inner, outer, lanes)
         missing = [each for count, stride, extent in zip(taps, strides, extents) for each in (0, count * stride - extent)]
         weight = builder.emit(op.nn.pad(weight, [*missing, 0, 0, 0, 0]))
         apart = [each for pair in zip(taps, strides) for each in pair]  # tap t and rest r of k = r + s t
-        weight = builder.emit(op.reshape(weight, [*apart, inner, outer // block, block]))
-        rests, steps = range(1, 2 * dims, 2), range(0, 2 * dims, 2)
-        weight = builder.emit(op.permute_dims(weight, [2 * dims + 1, *rests, *steps, 2 * dims, 2 * dims + 2]))
+        rests, steps, last = range(1, 2 * dims, 2), range(0, 2 * dims, 2), 2 * dims
+        if narrow:
+            weight = builder.emit(op.reshape(weight, [*apart, inner // lanes, lanes, outer]))
+            order = [last + 2, *rests, *steps, last, last + 1]
+        else:
+            block = block_of(outer, lanes) or outer
+            weight = builder.emit(op.reshape(weight, [*apart, inner, outer // block, block]))
+            order = [last + 1, *rests, *steps, last, last + 2]
+        weight = builder.emit(op.permute_dims(weight, order))
         shape = [int(extent) for extent in call.ty.shape][1 : 1 + dims]
-        return builder.call_te(_sum, data, weight, shape, strides, padding[:dims], hint, primfunc_name_hint=hint)
+        pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
+        given = data, weight, shape, strides, padding[:dims], narrow, hint
+        return builder.call_te(_sum, *given, primfunc_name_hint=hint, primfunc_attrs=pattern)
 
     return rewritten(module, rewrite)
 
 
-def _sum(data, weight, shape, strides, padding, name):
-    """data (n, *image, in), weight (out / block, *rests, *taps, in, block), output (n, *shape, out)."""
+def _sum(data, weight, shape, strides, padding, narrow, name):
+    """data (n, *image, in), weight as `pack`'s, (*rests, *taps) in place of the kernel's axes, output (n, *shape, out)."""
     from tvm import te, topi
 
     dims = len(shape)
-    blocks, inner, block = weight.shape[0], weight.shape[-2], weight.shape[-1]
     counts = [int(extent) for extent in weight.shape[1 + dims : 1 + 2 * dims]]
     before = [count - 1 for count in counts]
     after = [
@@ -63,18 +70,15 @@ def _sum(data, weight, shape, strides, padding, name):
     ]
     if any((*before, *after)):
         data = topi.nn.pad(data, [0, *before, 0], [0, *after, 0], name="pad")
-    axes = "zyx"[-dims:]
-    taps = [te.reduce_axis((0, count), name=f"r{axis}") for axis, count in zip(axes, counts)]
-    rc = te.reduce_axis((0, inner), name="rc")
+    taps = [te.reduce_axis((0, count), name=f"r{axis}") for axis, count in zip("zyx"[-dims:], counts)]
 
-    def element(n, *place):
-        *position, f = place
+    def term(n, position, channel, outer, step, inner):
         shifted = [p + pad for p, pad in zip(position, padding)]
         read = [p // stride - tap + low for p, stride, tap, low in zip(shifted, strides, taps, before)]
         rests = [p % stride for p, stride in zip(shifted, strides)]
-        return te.sum(data[(n, *read, rc)] * weight[(f // block, *rests, *taps, rc, f % block)], axis=[*taps, rc])
+        return data[(n, *read, channel)] * weight[(outer, *rests, *taps, step, inner)]
 
-    return te.compute((data.shape[0], *shape, blocks * block), element, name=name, varargs_names=[*axes, "f"])
+    return summed((data.shape[0], *shape), weight, taps, term, narrow, name)
 
 
 def _channels_first(call, name, builder, dims):

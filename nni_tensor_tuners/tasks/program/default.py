@@ -10,7 +10,7 @@ from math import prod
 
 from ..extents import divisors
 from .places import INLINED, ROOT
-from .sketches import AT, SKETCH, TILED
+from .sketches import AT, SKETCH, SUMMED, TILED
 
 # Independent accumulators: at least so many hide the latency of multiply-adds; more than half of the registers and they spill.
 ACCUMULATORS = 8
@@ -20,8 +20,8 @@ FAR_APART = 2048
 SHARED_BYTES = 1 << 19
 # Bytes of the results that are kept while a sum goes on by so many steps: a level-1 cache.
 RESULT_BYTES, STEPS = 1 << 15, 4
-# A register tile and its sum of no more vector instructions are unrolled as a whole.
-WHOLE = 512
+# Of a kernel along an axis, that are unrolled; and the vector instructions of a register tile and all its taps.
+LONGEST_TAPS, WHOLE = 16, 512
 
 
 def default(sketches, device):
@@ -34,8 +34,11 @@ def default(sketches, device):
         return None
     tiling = [sketch for sketch in traced if any(map(_is_tiled, _factors(sketch)))]
     if tiling:
-        # The last one writes its result, and computes what follows, in the outermost loop.
-        sketch = next((each for each in reversed(tiling) if " at " in each["name"]), tiling[0])
+        # The last one writes its result, and computes what follows, in the outermost loop. Where sums follow it writes for nothing.
+        sums_follow = any("rfactor" in each["name"] for each in tiling)
+        writing = [each for each in tiling if " at " in each["name"] and not sums_follow]
+        plain = [each for each in tiling if " at " not in each["name"] and "rfactor" not in each["name"]]
+        sketch = [*tiling, *plain, *writing][-1]
         tiles, unrolled = _tiles(sketch, device)
     else:
         sketch, tiles, unrolled = traced[0], {}, 0
@@ -63,7 +66,7 @@ def _is_tiled(factor):
 def _tiles(sketch, device):
     """Factors of the tiled axes and of the sums; and how many vector instructions the register tile is, a step of the sum."""
     *others, (last, extent) = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
-    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == 2]
+    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == SUMMED]
     parameter, reduced = sketch["parameters"][last], prod(each for _, each in sums)
     vector, room = _largest(extent, device.vector_lanes), device.vector_registers // 2
     large = 4 * reduced * extent > SHARED_BYTES
@@ -90,12 +93,12 @@ def _tiles(sketch, device):
         left = each // prod(tile)
         tiles[name] = [1, left, *tile] if streams else [left, 1, *tile]
     longest = max(sums, key=lambda each: each[1], default=None)
-    # Of sums over taps alone all code is one row of instructions, and neighbours share what they read.
-    whole = len(sums) > 1 and results // vector * reduced <= WHOLE
-    for place, (name, each) in enumerate(sums):
-        # The innermost tap of a kernel, before the sum over channels, is unrolled, other sums step by step.
-        tap = len(sums) > 1 and each <= 16 and place == len(sums) - (1 if whole else 2)
-        steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if tap else 1
+    taps = [name for name, each in sums if sketch["parameters"][name].get("tap") and each <= LONGEST_TAPS]
+    # Of sums over taps alone the code is one row of instructions, without a loop.
+    whole = len(taps) == len(sums) > 0 and results // vector * reduced <= WHOLE
+    for name, each in sums:
+        # The innermost tap of a kernel is unrolled: neighbours share what they read. Other sums are made step by step.
+        steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if [name] == taps[-1:] else 1
         tiles[name] = [each // steps, steps]
     unrolled = prod(factor[-1] * (1 if by_steps or len(factor) < TILED else factor[-2]) for factor in tiles.values())
     return tiles, WHOLE if whole else unrolled // innermost

@@ -34,12 +34,14 @@ BEYOND = 1000
 AT = "_at"
 # Parts of the factors that a CPU's and a GPU's tiled axes have: SSRSRS, SSSRRSRS.
 TILED = 4
+# And that a CPU's sums have.
+SUMMED = 2
 # LLVM compiles a CPU's code of more instructions than this for seconds, soon for a minute, and it is not the fastest.
 MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 4
+VERSION = 5
 
 
 def generate(module, device):
@@ -308,19 +310,41 @@ class _Names:
         """
         from tvm import tirx
 
-        kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
-        if kind != "GetLoops":
-            return None
-        schedule, found = self._schedule(before), set()
-        block = schedule.get(self.variable(schedule, inputs[0]))
-        if len(block.iter_vars) != len(loops):
-            return None
-        axis = block.iter_vars[self._from[loop][1]].var
-        for region in block.reads:
-            for start in (each.min for each in region.region):
-                if isinstance(start, tirx.FloorDiv) and start.a.same_as(axis) and hasattr(start.b, "value"):
-                    found.add(int(start.b.value))
+        block, axis = self._axis(loop, before)
+        found = set()
+        for start in _starts(block):
+            if isinstance(start, tirx.FloorDiv) and start.a.same_as(axis) and hasattr(start.b, "value"):
+                found.add(int(start.b.value))
         return found.pop() if len(found) == 1 else None
+
+    def is_tap(self, loop, before):
+        """Whether the turns of a loop that was taken from a block read what those for neighbours of its result read, too: as the
+        taps of a kernel do, x + r being the same for several x and r.
+        """
+        from ..features.indices import Sum, index_of
+
+        block, axis = self._axis(loop, before)
+        if block is None:
+            return False
+        values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+        lengths = {place: int(each.dom.extent) for place, each in enumerate(block.iter_vars)}
+        (number,) = values[axis].variables()
+        for start in _starts(block):
+            index = index_of(start, values)
+            variables = index.variables()
+            if number in variables and index.values(lengths) < prod(lengths[each] for each in variables):
+                return True
+        return False
+
+    def _axis(self, loop, before):
+        """A block, and the variable of its axis that a loop was taken for; (None, None) if the loop was made otherwise."""
+        kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
+        if kind == "GetLoops":
+            schedule = self._schedule(before)
+            block = schedule.get(self.variable(schedule, inputs[0]))
+            if len(block.iter_vars) == len(loops):
+                return block, block.iter_vars[self._from[loop][1]].var
+        return None, None
 
     def _schedule(self, before):
         if self._last[0] != before:
@@ -363,6 +387,8 @@ def _parameters(module, trace, names):
                 more = {"innermost": innermost}
             if parts == TILED and (block := names.block_of(inputs[0], number)):
                 more["divides"] = block
+            if parts == SUMMED and names.is_tap(inputs[0], number):
+                more["tap"] = True
             name = names.path(inputs[0], number)
         elif kind == "SampleCategorical":
             values = sorted(set(attributes[0]))
@@ -452,6 +478,11 @@ def _name(trace, names):
         elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
             words.append(f"{max(inputs[1]) + 1} stages")
     return ", ".join(words).replace(", at ", " at ") or "plain"
+
+
+def _starts(block):
+    """Where what a block reads begins, along each axis of each operand; nothing of None."""
+    return [each.min for region in block.reads for each in region.region] if block is not None else []
 
 
 def _last_line(error):
