@@ -193,7 +193,7 @@ def _specialise(path, class_args, kind, constraints, trials, minutes, compilers)
     if compilers is not None:
         content["trialConcurrency"] = compilers
     if minutes is not None:
-        content["maxExperimentDuration"] = f"{round(60 * minutes)}s"
+        content["maxExperimentDuration"] = f"{max(1, round(60 * minutes))}s"
     write(path, content)
     check(path)
 

@@ -371,19 +371,22 @@ def _compare_and_report(args, searches, figures, histories=None):
 
 def _compared(args, device, progress):
     """What is tuned, the arguments of a trial and the name of its experiments, the output folder, and records known before."""
-    if not is_model(args.workload):
+    task, arguments, model = None, "", is_model(args.workload)
+    if model:
+        for option in ("nni", "retime", "transfer"):
+            if getattr(args, option):
+                raise ValueError(f"--{option}: not for a model")
+        name = model_name(args.workload)
+    else:
         task, arguments, name = named_task(args)
-        return task, arguments, name, _output_folder(args.output or f"runs/{args.command}-{name}"), ()
+    output = _output_folder(args.output or f"runs/{args.command}-{name}")
+    if not model:
+        return task, arguments, name, output, ()
     from ..networks.earlier import first_records
     from ..networks.prepare import prepare
 
-    for option in ("nni", "retime", "transfer"):
-        if getattr(args, option):
-            raise ValueError(f"--{option}: not for a model")
-    name = model_name(args.workload)
-    output = _output_folder(args.output or f"runs/{args.command}-{name}")
     network = prepare(args.workload, output, device, progress)
-    return network, "", name, output, first_records(network, device)
+    return network, arguments, name, output, first_records(network, device)
 
 
 def _counts(at, trials):
