@@ -4,6 +4,7 @@ Weights (..., in, out) become (out / block, ..., in, block). A tile of so many o
 which is what memory is fast at; otherwise rows that are pages apart share lines of the cache. Where outputs are too few to fill half a
 vector, vectors are of input channels: weights become (out, ..., in / lanes, lanes), and sums of each lane are added up at the end.
 """
+
 from .rewrite import rewritten
 
 # What TVM's analysis calls functions that elementwise operators after them are fused with.
@@ -42,7 +43,9 @@ def packed(module, lanes):
         weight = _in_vectors(weight, lanes) if narrow else _pack(weight, block)
         numbers = ([int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation))
         pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
-        return builder.call_te(_convolution, data, weight, *numbers, narrow, hint, primfunc_name_hint=hint, primfunc_attrs=pattern)
+        return builder.call_te(
+            _convolution, data, weight, *numbers, narrow, hint, primfunc_name_hint=hint, primfunc_attrs=pattern
+        )
 
     return rewritten(module, rewrite)
 
@@ -113,7 +116,9 @@ def summed(shape, weight, taps, term, narrow, name):
     if not narrow:
         return te.compute((*shape, outer * inner), packed_sum, name=name, varargs_names=names[1:])
     lanes = te.compute((*shape, outer, inner), lane_sum, name=f"{name}_lanes", varargs_names=[*names[1:], "lane"])
-    return te.compute((*shape, outer), lambda *place: te.sum(lanes[(*place, lane)], axis=[lane]), name=name, varargs_names=names)
+    return te.compute(
+        (*shape, outer), lambda *place: te.sum(lanes[(*place, lane)], axis=[lane]), name=name, varargs_names=names
+    )
 
 
 def _product(data, weight):

@@ -61,7 +61,10 @@ def permutation(shape, axes, lanes):
     for place, vector in enumerate(vectors):
         statements.append(tirx.BufferStore(result, vector, along(written, read, place, axes)))
     block = s_tir.SBlock(
-        [tirx.IterVar(ir.Range(0, tirx.const(extents[axis], "int64")), variables[axis], tirx.IterVar.DataPar) for axis in order],
+        [
+            tirx.IterVar(ir.Range(0, tirx.const(extents[axis], "int64")), variables[axis], tirx.IterVar.DataPar)
+            for axis in order
+        ],
         [tirx.BufferRegion(data, ranges)],
         [tirx.BufferRegion(result, [ranges[axis] for axis in axes])],
         "permuted",
