@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-HOME = tempfile.mkdtemp(prefix="tensor-tuners-tests-")
+# Side by side, not one in another: the path of a keeper's socket is no longer than 107 bytes.
+HOME = tempfile.mkdtemp(prefix="tensor-tuners-tests-", dir=os.environ.setdefault("TENSOR_TUNERS_TESTS", tempfile.gettempdir()))
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ["HOME"] = HOME  # before nni is imported, which remembers it
 os.environ["NNI_CONFIG_DIR"] = os.path.join(HOME, "config")  # in a virtual environment NNI registers there, not at home

@@ -118,7 +118,7 @@ def test_a_worker_is_forked_where_tvm_is_imported_and_begins_as_its_job_says(tmp
 
 def test_processes_that_share_a_keeper_import_tvm_once_and_die_alone(tmp_path):
     shared = "from test_measure import *\nfrom nni_tensor_tuners.measure import workers\n"
-    shared += f"workers.IDLE_SECONDS = 2\nworkers.share_keeper({str(tmp_path)!r})\n"
+    shared += f"workers.IDLE_SECONDS = 4\nworkers.share_keeper({str(tmp_path)!r})\n"
     fine = shared + "assert measure(FAULTY, {'fault': 'fine'}, CPU, QUICK)['error_code'] == 0"
     hanging = shared + "measure(FAULTY, {'fault': 'hangs_while_building'}, CPU, Limits(build_seconds=600))"
     environment = {**os.environ, "TENSOR_TUNERS_TEST": str(tmp_path)}
@@ -134,11 +134,12 @@ def test_processes_that_share_a_keeper_import_tvm_once_and_die_alone(tmp_path):
         try:
             keeper, worker = wait_for(lambda: (found := sorted(of_the_keeper(), key=lambda p: p.pid))[1:] and found)
             path = keeper.cmdline()[-2]
+            assert path.endswith(".socket")
             assert started(fine).wait() == 0
             wait_for(lambda: of_the_keeper() == [keeper, worker])
         finally:
             first.kill()
-    worker.wait(timeout=120)
+    wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
     assert keeper.is_running()
     assert started(fine).wait() == 0
     wait_for(lambda: not of_the_keeper())  # nobody is there any more
