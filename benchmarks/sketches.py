@@ -113,8 +113,8 @@ def best_of_first(folder, count):
 def timed_again(text, candidates, rounds):
     """Candidate (folder, line) -> GFLOPS, the most of ``rounds`` fresh processes, in turns: disturbances only slow down.
 
-    Built and timed as for the searches: what is exported and loaded calls expf and the like otherwise than what is compiled where
-    it runs, which makes a sixth of a softmax's time.
+    Built and timed as for the searches: what is exported and loaded calls the C library otherwise than what is compiled where it
+    runs.
     """
     from tvm.s_tir.meta_schedule.builder import BuilderInput
     from tvm.s_tir.meta_schedule.runner import RunnerInput

@@ -5,9 +5,9 @@ from pathlib import Path
 from ..search import registry
 from ..tasks import WORKLOADS
 from ..tasks.arguments import address, is_program, named_task, positive
+from ..tasks.device import find_device
 from ..tasks.network import NETWORKS
 from ..tasks.network.models import is_model, model_name
-from ..tasks.device import find_device
 from .progress import Progress
 
 

@@ -38,6 +38,7 @@ from ..tasks.program.default import default
 from ..tasks.program.load import save
 from ..tasks.shared import shared_folder
 from ..tasks.target import device_of
+from ..tasks.vector_math import compiled
 
 # A process that builds is replaced after so many: TVM's memory grows with them.
 BUILDS_PER_PROCESS = 64
@@ -121,11 +122,10 @@ class _Builder(PyBuilder):
 
 def _build(module_and_target):
     """Path of the archive that a module is compiled to, in a folder of its own, which MetaSchedule removes."""
-    import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     module, target = module_and_target
-    return default_export(tvm.compile(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target).mod)
+    return default_export(compiled(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target).mod)
 
 
 @derived_object

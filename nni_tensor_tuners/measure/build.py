@@ -3,9 +3,10 @@
 import os
 import shutil
 
-import tvm
+import tvm  # noqa: F401  before a keeper forks: it imports this module for that
 
 from ..tasks.cuda_limits import check_limits
+from ..tasks.vector_math import compiled
 
 # Before a kernel's binary, at the end of its CUDA source, where `remote.compile_cuda_here` sends it along.
 BINARY = "// compiled by tensor-tuners: "
@@ -42,7 +43,7 @@ def compile_module(module, target):
     """
     if target.kind.name == "cuda" and shutil.which("nvcc"):
         os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")  # else nvrtc, which needs the package cuda-bindings
-    library = tvm.compile(module, target=target)
+    library = compiled(module, target)
     library.mod["main"]
     return library
 

@@ -3,6 +3,7 @@
 from ..program import database, dlight
 from ..program.definition import outermost_parallel
 from ..target import target_of
+from ..vector_math import compiled
 from . import transposed
 from .pack import packed
 from .permuted import permuted
@@ -128,7 +129,8 @@ def build(module, schedules, device):
             relax.transform.VMShapeLower(),
             relax.transform.AttachGlobalSymbol(),
         ]
-        return relax.build(module, target=target, relax_pipeline=tvm.transform.Sequential(ends))
+        pipeline = tvm.transform.Sequential(ends)
+        return compiled(module, target, lambda module, target: relax.build(module, target, relax_pipeline=pipeline))
 
 
 def _rest_parallel(module):

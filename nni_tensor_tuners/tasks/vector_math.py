@@ -1,0 +1,238 @@
+"""exp, erf and tanh of float32 by polynomials on a CPU, which vectorise; LLVM otherwise calls libm for each element.
+
+They are functions in LLVM's own language, which a kernel that needs them is linked with and which are inlined. As expressions of
+TVM's they would not do: its simplifier writes a variable's value out wherever the variable stands.
+"""
+
+import math
+import struct
+from functools import cache
+
+# exp(r) = 1 + r + r^2 q(r) for |r| <= log(2) / 2, to 2^-28; erf(x) and tanh(x) = x P(x^2) / Q(x^2) up to where they round to 1, to
+# 2^-25. The coefficients are those of least relative error, by Lawson's iteration of weighted least squares.
+EXP = 0.4999999403953552, 0.1666651964187622, 0.04166839271783829, 0.008368780836462975, 0.0013814467238262296
+ERF = (
+    3.925,
+    (
+        1.1283791065216064,
+        0.1905941665172577,
+        0.05276934802532196,
+        0.003772566793486476,
+        0.0002848437870852649,
+        2.04602292797e-06,
+    ),
+    (1.0, 0.502242386341095, 0.11418288946151733, 0.014983231201767921, 0.0011638615978881717, 3.8047743146307766e-05),
+)
+TANH = (
+    9.02,
+    (1.0, 0.13379713892936707, 0.00349403009749949, 2.058340578514617e-05, 1.331897081513489e-08),
+    (1.0, 0.46713030338287354, 0.02587105520069599, 0.00032830852433107793, 7.761977371956164e-07),
+)
+
+EXP_LEAST, EXP_MOST = -104.0, 89.0  # exp is 0 there, and infinite
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # the first times any |n| < 2^13 is exact
+TO_INTEGER, TO_INTEGER_BITS = 1.5 * 2.0**23, 0x4B400000  # adding it rounds to an integer, which is then the lowest bits
+
+LANES = (*range(1, 17), 32, 64)
+
+
+def compiled(module, target, compiler=None):
+    """``tvm.compile(module, target)``; on a CPU float32's exp, what TVM makes of it (sigmoid), erf and tanh are then vectors.
+
+    exp is within 1 unit in the last place, subnormal results included, erf and tanh within 6. Infinity and NaN are what they are
+    to libm. Other targets and types, and vectors of other than `LANES`, are compiled as TVM does.
+
+    Parameters
+    ----------
+    module, target
+        An IRModule, of PrimFuncs and, if it has any, Relax functions; a ``tvm.target.Target``.
+    compiler
+        What is called with the module and the target, instead of ``tvm.compile``.
+    """
+    import tvm
+
+    compiler = compiler or tvm.compile
+    if target.kind.name != "llvm":
+        return compiler(module, target)
+    _register()
+    now = tvm.transform.PassContext.current()
+    with tvm.transform.PassContext(opt_level=now.opt_level, config={**now.config, "tirx.enable_fast_math": True}):
+        return compiler(_linked(module), target)
+
+
+@cache
+def _register():
+    from tvm import tirx
+    from tvm.ir import register_op_attr
+
+    def called(name):
+        def lower(call):
+            element, _, lanes = str(call.ty).partition("x")
+            if element != "float32" or int(lanes or 1) not in LANES:
+                return call
+            return tirx.call_pure_extern(str(call.ty), _symbol(name, int(lanes or 1)), call.args[0])
+
+        return lower
+
+    for name in FUNCTIONS:
+        register_op_attr(f"tirx.{name}", "llvm.fastmath.FLowerIntrinsic", called(name))
+
+
+def _linked(module):
+    """A module whose PrimFuncs import the functions, where they may come to call them."""
+    import tvm
+    from tvm import tirx
+
+    changed = {
+        variable: _importing(function)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and _may_call(function)
+    }
+    if not changed:
+        return module
+    return tvm.IRModule({**dict(module.functions_items()), **changed}, attrs=module.attrs)
+
+
+def _may_call(function):
+    import tvm_ffi
+    from tvm.ir import Call, Op
+
+    found = []
+
+    def look(call):
+        if isinstance(call.op, Op) and call.op.name.removeprefix("tirx.") in BECOME:
+            found.append(call)
+
+    tvm_ffi.structural_walk(function.body, (Call, look))
+    return bool(found)
+
+
+def _importing(function):
+    from tvm import s_tir, tirx
+    from tvm.ir import StringImm
+
+    def importing(statement):
+        return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", StringImm(_source()), statement)
+
+    outer = function.body
+    if not isinstance(outer, s_tir.SBlockRealize):
+        return function.with_body(importing(outer))
+    root = outer.block  # the outermost statement of what was scheduled stays a block
+    root = s_tir.SBlock(
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        importing(root.body),
+        root.init,
+        root.alloc_buffers,
+        root.match_buffers,
+        root.annotations,
+    )
+    return function.with_body(s_tir.SBlockRealize(outer.iter_values, outer.predicate, root))
+
+
+@cache
+def _source():
+    """All functions, in LLVM's language; those that nothing calls are dropped."""
+    bodies = [_Body(name, lanes).text() for name in FUNCTIONS for lanes in LANES]
+    declared = {line for body in bodies for line in body[0]}
+    return "\n".join([*sorted(declared), *(body[1] for body in bodies)])
+
+
+def _symbol(name, lanes):
+    return f"tensor_tuners_{name}_{lanes}"
+
+
+class _Body:
+    """One function of a vector of float32, or of one number where ``lanes`` is 1, as LLVM's instructions."""
+
+    def __init__(self, name, lanes):
+        self.name, self.lanes, self.lines = name, lanes, []
+        self.floats, self.integers, self.flags = (self._vector(each) for each in ("float", "i32", "i1"))
+        self.suffix = f"v{lanes}f32" if lanes > 1 else "f32"
+
+    def text(self):
+        """The intrinsics declared; the function."""
+        f = self.floats
+        result = FUNCTIONS[self.name](self, "%x")
+        head = f"define linkonce_odr hidden {f} @{_symbol(self.name, self.lanes)}({f} %x) alwaysinline {{"
+        declared = [f"declare {f} @llvm.fmuladd.{self.suffix}({f}, {f}, {f})"]
+        return declared, "\n".join([head, *self.lines, f"ret {f} {result}", "}"])
+
+    def _vector(self, element):
+        return f"<{self.lanes} x {element}>" if self.lanes > 1 else element
+
+    def _value(self, value):
+        """A register as it is; a number as a constant, the same in all lanes."""
+        if isinstance(value, str):
+            return value
+        element = "i32" if isinstance(value, int) else "float"
+        if element == "float":  # LLVM writes them as the bits of a double
+            single = struct.unpack("f", struct.pack("f", value))[0]
+            value = f"0x{struct.pack('>d', single).hex().upper()}"
+        return "<" + ", ".join([f"{element} {value}"] * self.lanes) + ">" if self.lanes > 1 else str(value)
+
+    def _add(self, instruction):
+        self.lines.append(f"%t{len(self.lines)} = {instruction}")
+        return f"%t{len(self.lines) - 1}"
+
+    def of_floats(self, operation, a, b):
+        return self._add(f"{operation} {self.floats} {self._value(a)}, {self._value(b)}")
+
+    def of_integers(self, operation, a, b):
+        return self._add(f"{operation} {self.integers} {self._value(a)}, {self._value(b)}")
+
+    def multiply_add(self, a, b, c):
+        arguments = ", ".join(f"{self.floats} {self._value(each)}" for each in (a, b, c))
+        return self._add(f"call {self.floats} @llvm.fmuladd.{self.suffix}({arguments})")
+
+    def as_integers(self, value):
+        return self._add(f"bitcast {self.floats} {value} to {self.integers}")
+
+    def as_floats(self, value):
+        return self._add(f"bitcast {self.integers} {value} to {self.floats}")
+
+    def between(self, x, least, most):
+        """x, least or most; NaN stays NaN."""
+        for comparison, end in (("ogt", most), ("olt", least)):
+            flag = self._add(f"fcmp {comparison} {self.floats} {x}, {self._value(end)}")
+            x = self._add(f"select {self.flags} {flag}, {self.floats} {self._value(end)}, {self.floats} {x}")
+        return x
+
+    def polynomial(self, x, coefficients):
+        result = coefficients[-1]
+        for each in coefficients[-2::-1]:
+            result = self.multiply_add(x, result, each)
+        return result
+
+
+def _exp(body, x):
+    """2^n e^r with n = round(x / log(2)); 2^n as a product of two, as it may be no normal number."""
+    x = body.between(x, EXP_LEAST, EXP_MOST)
+    shifted = body.multiply_add(x, 1 / math.log(2), TO_INTEGER)
+    whole = body.of_floats("fsub", shifted, TO_INTEGER)
+    r = body.multiply_add(whole, -LN2_LOW, body.multiply_add(whole, -LN2_HIGH, x))
+    power = body.of_floats("fadd", body.multiply_add(body.of_floats("fmul", r, r), body.polynomial(r, EXP), r), 1.0)
+    n = body.of_integers("sub", body.as_integers(shifted), TO_INTEGER_BITS)
+    half = body.of_integers("ashr", n, 1)
+    for part in (half, body.of_integers("sub", n, half)):
+        exponent = body.of_integers("shl", body.of_integers("add", part, 127), 23)
+        power = body.of_floats("fmul", power, body.as_floats(exponent))
+    return power
+
+
+def _odd(end, above, below):
+    """An odd function that is +-1 from +-end on, and x P(x^2) / Q(x^2) between."""
+
+    def function(body, x):
+        x = body.between(x, -end, end)
+        square = body.of_floats("fmul", x, x)
+        over = body.of_floats("fmul", x, body.polynomial(square, above))
+        return body.between(body.of_floats("fdiv", over, body.polynomial(square, below)), -1.0, 1.0)
+
+    return function
+
+
+FUNCTIONS = {"exp": _exp, "erf": _odd(*ERF), "tanh": _odd(*TANH)}
+BECOME = {*FUNCTIONS, "sigmoid", "exp10", "sinh", "cosh"}  # operations that are computed by them
