@@ -5,10 +5,7 @@ which is what memory is fast at; otherwise rows that are pages apart share lines
 vector, vectors are of input channels: weights become (out, ..., in / lanes, lanes), and sums of each lane are added up at the end.
 """
 
-from .rewrite import rewritten
-
-# What TVM's analysis calls functions that elementwise operators after them are fused with.
-ELEMENTWISE_AFTER = 4
+from .rewrite import ELEMENTWISE_AFTER, rewritten
 
 
 def block_of(outputs, lanes):

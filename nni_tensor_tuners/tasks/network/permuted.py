@@ -5,8 +5,7 @@ element, which takes longer than many a convolution. Here n vectors along the on
 and so on (log2 n times n shuffles of two vectors), and are written as n vectors along the other.
 """
 
-from .rewrite import rewritten
-from .winograd import OPAQUE
+from .rewrite import OPAQUE, rewritten
 
 # The least block that is worth it.
 SMALLEST = 4

@@ -1,5 +1,8 @@
 """Rewriting the calls of a model. TVM is imported inside functions only."""
 
+# What TVM's analysis calls functions that elementwise operators after them are fused with, and those that nothing is.
+ELEMENTWISE_AFTER, OPAQUE = 4, 8
+
 
 def rewritten(module, rewrite):
     """A model whose calls are replaced.

@@ -4,8 +4,8 @@ Of stride s along an axis, output y reads the kernel's taps k with (y + padding 
 meets input (y + padding) // s - t, for t = 0, 1, ... So the kernel is sorted by k % s, and an output reads 1 / s of it along each axis.
 """
 
-from .pack import ELEMENTWISE_AFTER, block_of, is_narrow, summed
-from .rewrite import rewritten
+from .pack import block_of, is_narrow, summed
+from .rewrite import ELEMENTWISE_AFTER, rewritten
 
 # Layouts of data and kernel.
 LAYOUTS = {

@@ -12,13 +12,11 @@ import functools
 from math import prod
 
 from ..program import rules
-from .pack import ELEMENTWISE_AFTER, block_of
-from .rewrite import rewritten
+from .pack import block_of
+from .rewrite import ELEMENTWISE_AFTER, OPAQUE, rewritten
 
 # By n: where the polynomials are evaluated that make the transforms, infinity aside.
 POINTS = {4: (0, 1, -1), 6: (0, 1, -1, 2, -2)}
-# What TVM's analysis calls functions that nothing is fused with.
-OPAQUE = 8
 
 
 @functools.cache
