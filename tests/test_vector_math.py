@@ -17,7 +17,13 @@ CPU = find_device("cpu")
 TARGETS = [target_of(CPU), *(tvm.target.Target({"kind": "llvm", "mcpu": name}) for name in ("haswell", "x86-64"))]
 SPECIAL = np.array([0.0, -0.0, 1e-40, -1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan], "float32")
 sigmoid = np.vectorize(lambda x: 1 / (1 + math.exp(-x)))
-EXACT = {"exp": np.vectorize(lambda x: math.exp(x)), "erf": np.vectorize(math.erf), "tanh": np.tanh, "sigmoid": sigmoid}
+EXACT = {
+    "exp": np.vectorize(lambda x: math.exp(x)),
+    "erf": np.vectorize(math.erf),
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "exp10": lambda x: 10.0**x,
+}
 
 
 def elementwise(function, count, dtype="float32", lanes=None):
@@ -66,10 +72,11 @@ def test_what_is_no_number_and_whatever_the_vector(lanes):
         np.testing.assert_allclose(result, expected, rtol=1e-6, atol=0)
 
 
-def test_a_sigmoid_is_made_of_the_same_exp():
-    data = np.linspace(-80, 80, 9_999, dtype="float32")
-    module = elementwise(tirx.sigmoid, len(data))
-    assert units_in_the_last_place(computed(module, data), EXACT["sigmoid"](data.astype(float))) <= 3
+@pytest.mark.parametrize("name, end, most", [("sigmoid", 80, 3), ("exp10", 2, 6)])
+def test_what_tvm_makes_of_exp(name, end, most):
+    data = np.linspace(-end, end, 9_999, dtype="float32")
+    module = elementwise(getattr(tirx, name), len(data))
+    assert units_in_the_last_place(computed(module, data), EXACT[name](data.astype(float))) <= most
     assert "expf" not in compiled(module, TARGETS[0]).mod.inspect_source("asm")
 
 

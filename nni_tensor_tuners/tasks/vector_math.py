@@ -37,7 +37,7 @@ LANES = (*range(1, 17), 32, 64)
 
 
 def compiled(module, target, compiler=None):
-    """``tvm.compile(module, target)``; on a CPU float32's exp, what TVM makes of it (sigmoid), erf and tanh are then vectors.
+    """``tvm.compile(module, target)``; on a CPU float32's exp, what TVM makes of it (sigmoid, exp10), erf and tanh are then vectors.
 
     exp is within 1 unit in the last place, subnormal results included, erf and tanh within 6. Infinity and NaN are what they are
     to libm. Other targets and types, and vectors of other than `LANES`, are compiled as TVM does.
@@ -100,7 +100,7 @@ def _may_call(function):
     found = []
 
     def look(call):
-        if isinstance(call.op, Op) and call.op.name.removeprefix("tirx.") in BECOME:
+        if isinstance(call.op, Op) and call.op.name.removeprefix("tirx.") in CALLING:
             found.append(call)
 
     tvm_ffi.structural_walk(function.body, (Call, look))
@@ -135,9 +135,8 @@ def _importing(function):
 @cache
 def _source():
     """All functions, in LLVM's language; those that nothing calls are dropped."""
-    bodies = [_Body(name, lanes).text() for name in FUNCTIONS for lanes in LANES]
-    declared = {line for body in bodies for line in body[0]}
-    return "\n".join([*sorted(declared), *(body[1] for body in bodies)])
+    bodies = [_Body(lanes) for lanes in LANES]
+    return "\n".join([*(body.declared() for body in bodies), *(body.function(name) for body in bodies for name in FUNCTIONS)])
 
 
 def _symbol(name, lanes):
@@ -145,20 +144,21 @@ def _symbol(name, lanes):
 
 
 class _Body:
-    """One function of a vector of float32, or of one number where ``lanes`` is 1, as LLVM's instructions."""
+    """Functions of a vector of float32, or of one number where ``lanes`` is 1, as LLVM's instructions."""
 
-    def __init__(self, name, lanes):
-        self.name, self.lanes, self.lines = name, lanes, []
+    def __init__(self, lanes):
+        self.lanes, self.lines = lanes, []
         self.floats, self.integers, self.flags = (self._vector(each) for each in ("float", "i32", "i1"))
-        self.suffix = f"v{lanes}f32" if lanes > 1 else "f32"
+        self.multiply_adding = f"{self.floats} @llvm.fmuladd.{f'v{lanes}f32' if lanes > 1 else 'f32'}"
 
-    def text(self):
-        """The intrinsics declared; the function."""
-        f = self.floats
-        result = FUNCTIONS[self.name](self, "%x")
-        head = f"define linkonce_odr hidden {f} @{_symbol(self.name, self.lanes)}({f} %x) alwaysinline {{"
-        declared = [f"declare {f} @llvm.fmuladd.{self.suffix}({f}, {f}, {f})"]
-        return declared, "\n".join([head, *self.lines, f"ret {f} {result}", "}"])
+    def declared(self):
+        return f"declare {self.multiply_adding}({', '.join([self.floats] * 3)})"
+
+    def function(self, name):
+        self.lines = []
+        result = FUNCTIONS[name](self, "%x")
+        head = f"define linkonce_odr hidden {self.floats} @{_symbol(name, self.lanes)}({self.floats} %x) alwaysinline {{"
+        return "\n".join([head, *self.lines, f"ret {self.floats} {result}", "}"])
 
     def _vector(self, element):
         return f"<{self.lanes} x {element}>" if self.lanes > 1 else element
@@ -185,7 +185,7 @@ class _Body:
 
     def multiply_add(self, a, b, c):
         arguments = ", ".join(f"{self.floats} {self._value(each)}" for each in (a, b, c))
-        return self._add(f"call {self.floats} @llvm.fmuladd.{self.suffix}({arguments})")
+        return self._add(f"call {self.multiply_adding}({arguments})")
 
     def as_integers(self, value):
         return self._add(f"bitcast {self.floats} {value} to {self.integers}")
@@ -235,4 +235,4 @@ def _odd(end, above, below):
 
 
 FUNCTIONS = {"exp": _exp, "erf": _odd(*ERF), "tanh": _odd(*TANH)}
-BECOME = {*FUNCTIONS, "sigmoid", "exp10", "sinh", "cosh"}  # operations that are computed by them
+CALLING = {*FUNCTIONS, "sigmoid", "exp10"}  # what becomes calls of them; TVM makes the last two of exp
