@@ -13,6 +13,7 @@ from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.study import Study
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
 from nni_tensor_tuners.tasks.program import Program, sketches
+from nni_tensor_tuners.tasks.program.places import INLINED
 
 OPS = TESTS / "my_ops.py"
 CPU = find_device("cpu")
@@ -82,6 +83,13 @@ def test_tvm_does_not_warn_of_rules_that_it_has_not(reduction, capfd):
     assert "schedule_rule" in module.script()
     assert sketches.generate(module, CPU)
     assert "Unknown schedule rule" not in capfd.readouterr().err
+
+
+def test_what_is_costly_is_computed_once_and_not_inside_a_sum():
+    task = Program("tbs(length=32, heads=2, dim=16)")
+    configuration = task.default(CPU)["sketch"]
+    assert "exp_at" in configuration and configuration["exp_at"] != INLINED
+    assert configuration["query_t_at"] == INLINED  # moves its input
 
 
 def test_a_study_begins_with_what_is_sound_and_goes_on_with_the_search():

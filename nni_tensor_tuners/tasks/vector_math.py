@@ -86,14 +86,15 @@ def _linked(module):
     changed = {
         variable: _importing(function)
         for variable, function in module.functions_items()
-        if isinstance(function, tirx.PrimFunc) and _may_call(function)
+        if isinstance(function, tirx.PrimFunc) and may_call(function.body)
     }
     if not changed:
         return module
     return tvm.IRModule({**dict(module.functions_items()), **changed}, attrs=module.attrs)
 
 
-def _may_call(function):
+def may_call(statement):
+    """Whether a statement of TIR has operations that become calls of these functions."""
     import tvm_ffi
     from tvm.ir import Call, Op
 
@@ -103,7 +104,7 @@ def _may_call(function):
         if isinstance(call.op, Op) and call.op.name.removeprefix("tirx.") in CALLING:
             found.append(call)
 
-    tvm_ffi.structural_walk(function.body, (Call, look))
+    tvm_ffi.structural_walk(statement, (Call, look))
     return bool(found)
 
 

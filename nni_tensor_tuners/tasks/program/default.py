@@ -48,7 +48,9 @@ def default(sketches, device):
         if kind == "factor":
             config[name] = tiles.get(name, [value[0], *[1] * (value[1] - 1)])
         elif name.endswith(AT):
-            config[name] = INLINED if INLINED in value and tiling else ROOT if ROOT in value else value[0]
+            # What is costly is computed once, in vectors: inlined in a sum it would be again, and a sum is made one by one.
+            inlined = INLINED in value and tiling and not parameter.get("costly")
+            config[name] = INLINED if inlined else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
             wanted = unrolled or min(64, max(value))
             config[name] = next((number for number in value if number >= wanted), max(value))

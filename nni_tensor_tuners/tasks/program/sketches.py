@@ -22,6 +22,7 @@ from types import ModuleType
 from ...space import SearchSpace
 from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
+from ..vector_math import may_call
 from . import places, rules, templates
 
 # What the nested choice of sketches is called in a search space.
@@ -41,7 +42,7 @@ MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 5
+VERSION = 6
 
 
 def generate(module, device):
@@ -336,6 +337,11 @@ class _Names:
                 return True
         return False
 
+    def is_costly(self, variable, before):
+        """Whether each result of a block takes many instructions, as exp does."""
+        schedule = self._schedule(before)
+        return may_call(schedule.get(self.variable(schedule, variable)).body)
+
     def _axis(self, loop, before):
         """A block, and the variable of its axis that a loop was taken for; (None, None) if the loop was made otherwise."""
         kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
@@ -401,6 +407,8 @@ def _parameters(module, trace, names):
             if len(values) == 1:
                 continue
             spec, name = {"_type": "discrete", "_value": values}, f"{names.of(inputs[0], number)}{AT}"
+            if names.is_costly(inputs[0], number):
+                more["costly"] = True
         else:
             continue
         name = re.sub(r"\W", "_", name)
