@@ -76,3 +76,8 @@ def two_outputs():
     data = te.placeholder((8,), name="data")
     one = te.compute((8,), lambda i: data[i] + 1.0, name="one")
     return [data, one, te.compute((8,), lambda i: one[i] * 2.0, name="two")]
+
+
+def column_sums(n=256, m=8):
+    data, k = te.placeholder((n, m), name="data"), te.reduce_axis((0, n), name="k")
+    return [data, te.compute((m,), lambda j: te.sum(data[k, j], k), name="total")]

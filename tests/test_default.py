@@ -85,6 +85,21 @@ def test_tvm_does_not_warn_of_rules_that_it_has_not(reduction, capfd):
     assert "Unknown schedule rule" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("program, sums", [("softmax()", 2), ("layer_norm()", 2), ("nrm()", 1), ("tbs()", 2)])
+def test_sums_of_what_lies_side_by_side_are_made_in_vectors(program, sums):
+    task = Program(program)
+    configuration = task.default(CPU)["sketch"]
+    assert configuration["_name"].count("rfactor") == sums
+    parts = [value for value in configuration.values() if isinstance(value, list) and len(value) == 2 and value[1] > 1]
+    assert parts.count([prod(parts[0]) // CPU.vector_lanes, CPU.vector_lanes]) == sums
+    result = measure(task, {"sketch": configuration}, CPU)
+    assert result["error_code"] == 0, result["error"]
+
+
+def test_sums_of_what_lies_apart_are_not():
+    assert "rfactor" not in Program(f"{OPS}:column_sums").default(CPU)["sketch"]["_name"]
+
+
 def test_what_is_costly_is_computed_once_and_not_inside_a_sum():
     task = Program("tbs(length=32, heads=2, dim=16)")
     configuration = task.default(CPU)["sketch"]

@@ -3,7 +3,8 @@
 Of a sketch that tiles, the register tile is a vector of the last axis by as many results of the others as keep the multiply-add
 units busy and fit the register file; sums run through it without a break; the result is written, and what follows computed, tile
 by tile. Where the operand along the last axis has rows far apart and is large, the sum is made a few steps at a time for a chunk
-of results instead. Other sketches are taken as they are. TVM's postprocessors vectorise and run in parallel.
+of results instead. Sums of what lies side by side, as in a softmax, are made in vectors. Other sketches are taken as they are.
+TVM's postprocessors vectorise and run in parallel.
 """
 
 from math import prod
@@ -12,6 +13,8 @@ from ..extents import divisors
 from .places import INLINED, ROOT
 from .sketches import AT, SKETCH, SUMMED, TILED
 
+# Where a block is computed: in the outermost loop.
+OUTERMOST = 0
 # Independent accumulators: at least so many hide the latency of multiply-adds; more than half of the registers and they spill.
 ACCUMULATORS = 8
 # Bytes from a row to the next.
@@ -32,16 +35,22 @@ def default(sketches, device):
     traced = [sketch for sketch in sketches if "trace" in sketch]
     if device.kind != "cpu" or not traced:
         return None
-    tiling = [sketch for sketch in traced if any(map(_is_tiled, _factors(sketch)))]
+    # Sums of what lies side by side are made in vectors, which are added up at the end.
+    lanes = device.vector_lanes
+    sums = max((_sums_in_vectors(each, lanes) for each in traced), key=len)
+    reducing = [each for each in traced if _sums_in_vectors(each, lanes) == sums and _apart(each) == {*sums}]
+    tiled = [sketch for sketch in traced if any(map(_is_tiled, _factors(sketch)))]
+    tiling = [sketch for sketch in reducing if sketch in tiled]
     if tiling:
         # The last one writes its result, and computes what follows, in the outermost loop. Where sums follow it writes for nothing.
-        sums_follow = any("rfactor" in each["name"] for each in tiling)
+        sums_follow = any(map(_apart, tiled))
         writing = [each for each in tiling if " at " in each["name"] and not sums_follow]
-        plain = [each for each in tiling if " at " not in each["name"] and "rfactor" not in each["name"]]
+        plain = [each for each in tiling if " at " not in each["name"]]
         sketch = [*tiling, *plain, *writing][-1]
         tiles, unrolled = _tiles(sketch, device)
     else:
-        sketch, tiles, unrolled = traced[0], {}, 0
+        sketch, tiles, unrolled = reducing[0], {}, 0
+    tiles.update(sums)
     config = {"_name": sketch["name"]}
     for name, parameter in sketch["parameters"].items():
         kind, value = parameter["spec"]["_type"], parameter["spec"]["_value"]
@@ -50,11 +59,29 @@ def default(sketches, device):
         elif name.endswith(AT):
             # What is costly is computed once, in vectors: inlined in a sum it would be again, and a sum is made one by one.
             inlined = INLINED in value and tiling and not parameter.get("costly")
-            config[name] = INLINED if inlined else ROOT if ROOT in value else value[0]
+            rowwise = sums and not tiling and OUTERMOST in value
+            config[name] = INLINED if inlined else OUTERMOST if rowwise else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
             wanted = unrolled or min(64, max(value))
             config[name] = next((number for number in value if number >= wanted), max(value))
     return {SKETCH: config}
+
+
+def _apart(sketch):
+    """The names of the sums that are made in parts."""
+    return {name for name, parameter in sketch["parameters"].items() if "apart" in parameter}
+
+
+def _sums_in_vectors(sketch, lanes):
+    """Name -> factors of the sums whose parts can be the elements of a vector."""
+    found = {}
+    for name in _apart(sketch):
+        parameter = sketch["parameters"][name]
+        extent = parameter["spec"]["_value"][0]
+        vector = _largest(extent, lanes)
+        if parameter["apart"] == 1 and parameter["contiguous"] and 2 * vector > lanes:
+            found[name] = [extent // vector, vector]
+    return found
 
 
 def _factors(sketch):
@@ -68,7 +95,7 @@ def _is_tiled(factor):
 def _tiles(sketch, device):
     """Factors of the tiled axes and of the sums; and how many vector instructions the register tile is, a step of the sum."""
     *others, (last, extent) = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
-    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == SUMMED]
+    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == SUMMED and name not in _apart(sketch)]
     parameter, reduced = sketch["parameters"][last], prod(each for _, each in sums)
     vector, room = _largest(extent, device.vector_lanes), device.vector_registers // 2
     large = 4 * reduced * extent > SHARED_BYTES

@@ -42,7 +42,7 @@ MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 6
+VERSION = 7
 
 
 def generate(module, device):
@@ -337,6 +337,24 @@ class _Names:
                 return True
         return False
 
+    def is_contiguous(self, loop, before):
+        """Whether a loop's turns read element after element: it, or the last of those fused to it, was taken for an axis of a block
+        that is the last of each operand that has it.
+        """
+        from ..features.indices import Sum, index_of
+
+        kind, inputs, *_ = self._trace[0][self._from[loop][0]]
+        block, axis = self._axis(inputs[-1] if kind == "Fuse" else loop, before)
+        if block is None:
+            return False
+        values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+        (number,) = values[axis].variables()
+        for region in block.reads:
+            *others, last = [index_of(each.min, values).slope(number) for each in region.region]
+            if any(others) or last not in (0, 1):
+                return False
+        return True
+
     def is_costly(self, variable, before):
         """Whether each result of a block takes many instructions, as exp does."""
         schedule = self._schedule(before)
@@ -393,7 +411,10 @@ def _parameters(module, trace, names):
                 more = {"innermost": innermost}
             if parts == TILED and (block := names.block_of(inputs[0], number)):
                 more["divides"] = block
-            if parts == SUMMED and names.is_tap(inputs[0], number):
+            if (part := _reduced_apart(instructions, outputs)) is not None:
+                more["apart"] = part
+                more["contiguous"] = names.is_contiguous(inputs[0], number)
+            elif parts == SUMMED and names.is_tap(inputs[0], number):
                 more["tap"] = True
             name = names.path(inputs[0], number)
         elif kind == "SampleCategorical":
@@ -415,6 +436,12 @@ def _parameters(module, trace, names):
         taken = sum(re.fullmatch(rf"{name}(_\d+_)?", other) is not None for other in parameters)
         parameters[name if not taken else f"{name}_{taken + 1}_"] = {"instruction": number, "spec": spec, **more}
     return parameters
+
+
+def _reduced_apart(instructions, factors):
+    """The factor, by its place, each of whose turns gets a partial result of its own (rfactor); None if none does."""
+    loops = next((made for kind, inputs, _, made in instructions if kind == "Split" and factors[0] in inputs), [])
+    return next((loops.index(inputs[0]) for kind, inputs, *_ in instructions if kind == "RFactor" and inputs[0] in loops), None)
 
 
 def _purpose(instructions, variable, number, names):
