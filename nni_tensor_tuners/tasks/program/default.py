@@ -35,12 +35,13 @@ def default(sketches, device):
     traced = [sketch for sketch in sketches if "trace" in sketch]
     if device.kind != "cpu" or not traced:
         return None
-    # Sums of what lies side by side are made in vectors, which are added up at the end.
-    lanes = device.vector_lanes
-    sums = max((_sums_in_vectors(each, lanes) for each in traced), key=len)
-    reducing = [each for each in traced if _sums_in_vectors(each, lanes) == sums and _apart(each) == {*sums}]
+    # Sums of what lies side by side are made in vectors, which are added up at the end; others are not made in parts.
+    sums_of = {each["name"]: _sums_in_vectors(each, device.vector_lanes) for each in traced}
+    sound = [each for each in traced if _apart(each) == {*sums_of[each["name"]]}] or traced
+    sums = max((sums_of[each["name"]] for each in sound), key=len)
+    sound = [each for each in sound if sums_of[each["name"]] == sums]
     tiled = [sketch for sketch in traced if any(map(_is_tiled, _factors(sketch)))]
-    tiling = [sketch for sketch in reducing if sketch in tiled]
+    tiling = [sketch for sketch in sound if sketch in tiled]
     if tiling:
         # The last one writes its result, and computes what follows, in the outermost loop. Where sums follow it writes for nothing.
         sums_follow = any(map(_apart, tiled))
@@ -49,7 +50,7 @@ def default(sketches, device):
         sketch = [*tiling, *plain, *writing][-1]
         tiles, unrolled = _tiles(sketch, device)
     else:
-        sketch, tiles, unrolled = reducing[0], {}, 0
+        sketch, tiles, unrolled = sound[0], {}, 0
     tiles.update(sums)
     config = {"_name": sketch["name"]}
     for name, parameter in sketch["parameters"].items():
