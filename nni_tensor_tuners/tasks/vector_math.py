@@ -33,6 +33,7 @@ EXP_LEAST, EXP_MOST = -104.0, 89.0  # exp is 0 there, and infinite
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # the first times any |n| < 2^13 is exact
 TO_INTEGER, TO_INTEGER_BITS = 1.5 * 2.0**23, 0x4B400000  # adding it rounds to an integer, which is then the lowest bits
 
+# Elements of the vectors that there are functions of.
 LANES = (*range(1, 17), 32, 64)
 
 
@@ -68,9 +69,10 @@ def _register():
     def called(name):
         def lower(call):
             element, _, lanes = str(call.ty).partition("x")
-            if element != "float32" or int(lanes or 1) not in LANES:
+            lanes = int(lanes or 1)
+            if element != "float32" or lanes not in LANES:
                 return call
-            return tirx.call_pure_extern(str(call.ty), _symbol(name, int(lanes or 1)), call.args[0])
+            return tirx.call_pure_extern(str(call.ty), _symbol(name, lanes), call.args[0])
 
         return lower
 

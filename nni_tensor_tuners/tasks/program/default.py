@@ -35,22 +35,9 @@ def default(sketches, device):
     traced = [sketch for sketch in sketches if "trace" in sketch]
     if device.kind != "cpu" or not traced:
         return None
-    # Sums of what lies side by side are made in vectors, which are added up at the end; others are not made in parts.
-    sums_of = {each["name"]: _sums_in_vectors(each, device.vector_lanes) for each in traced}
-    sound = [each for each in traced if _apart(each) == {*sums_of[each["name"]]}] or traced
-    sums = max((sums_of[each["name"]] for each in sound), key=len)
-    sound = [each for each in sound if sums_of[each["name"]] == sums]
-    tiled = [sketch for sketch in traced if any(map(_is_tiled, _factors(sketch)))]
-    tiling = [sketch for sketch in sound if sketch in tiled]
-    if tiling:
-        # The last one writes its result, and computes what follows, in the outermost loop. Where sums follow it writes for nothing.
-        sums_follow = any(map(_apart, tiled))
-        writing = [each for each in tiling if " at " in each["name"] and not sums_follow]
-        plain = [each for each in tiling if " at " not in each["name"]]
-        sketch = [*tiling, *plain, *writing][-1]
-        tiles, unrolled = _tiles(sketch, device)
-    else:
-        sketch, tiles, unrolled = sound[0], {}, 0
+    sketch, sums = _chosen(traced, device.vector_lanes)
+    tiled = _is_tiled(sketch)
+    tiles, unrolled = _tiles(sketch, device) if tiled else ({}, 0)
     tiles.update(sums)
     config = {"_name": sketch["name"]}
     for name, parameter in sketch["parameters"].items():
@@ -59,8 +46,8 @@ def default(sketches, device):
             config[name] = tiles.get(name, [value[0], *[1] * (value[1] - 1)])
         elif name.endswith(AT):
             # What is costly is computed once, in vectors: inlined in a sum it would be again, and a sum is made one by one.
-            inlined = INLINED in value and tiling and not parameter.get("costly")
-            rowwise = sums and not tiling and OUTERMOST in value
+            inlined = INLINED in value and tiled and not parameter.get("costly")
+            rowwise = sums and not tiled and OUTERMOST in value
             config[name] = INLINED if inlined else OUTERMOST if rowwise else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
             wanted = unrolled or min(64, max(value))
@@ -68,19 +55,33 @@ def default(sketches, device):
     return {SKETCH: config}
 
 
-def _apart(sketch):
+def _chosen(sketches, lanes):
+    """A sketch; and name -> factors of its sums that are made in parts, the elements of a vector, which are added up at the end."""
+    sums = {each["name"]: _sums_in_vectors(each, lanes) for each in sketches}
+    sound = [each for each in sketches if _in_parts(each) == {*sums[each["name"]]}] or sketches
+    most = max((sums[each["name"]] for each in sound), key=len)
+    sound = [each for each in sound if sums[each["name"]] == most]
+    tiling = [each for each in sound if _is_tiled(each)]
+    # The last one writes its result, and computes what follows, in the outermost loop. Where sums follow it writes for nothing.
+    sums_follow = any(_in_parts(each) for each in sketches if _is_tiled(each))
+    writing = [each for each in tiling if " at " in each["name"] and not sums_follow]
+    plain = [each for each in tiling if " at " not in each["name"]]
+    return [sound[0], *tiling, *plain, *writing][-1], most
+
+
+def _in_parts(sketch):
     """The names of the sums that are made in parts."""
-    return {name for name, parameter in sketch["parameters"].items() if "apart" in parameter}
+    return {name for name, parameter in sketch["parameters"].items() if "in_vectors" in parameter}
 
 
 def _sums_in_vectors(sketch, lanes):
-    """Name -> factors of the sums whose parts can be the elements of a vector."""
+    """Name -> factors of the sums whose parts can be the elements of a vector: what they add up lies side by side."""
     found = {}
-    for name in _apart(sketch):
+    for name in _in_parts(sketch):
         parameter = sketch["parameters"][name]
         extent = parameter["spec"]["_value"][0]
         vector = _largest(extent, lanes)
-        if parameter["apart"] == 1 and parameter["contiguous"] and 2 * vector > lanes:
+        if parameter["in_vectors"] and 2 * vector > lanes:
             found[name] = [extent // vector, vector]
     return found
 
@@ -89,14 +90,15 @@ def _factors(sketch):
     return {name: p["spec"]["_value"] for name, p in sketch["parameters"].items() if p["spec"]["_type"] == "factor"}.items()
 
 
-def _is_tiled(factor):
-    return factor[1][1] == TILED
+def _is_tiled(sketch):
+    return any(parts == TILED for _, (_, parts) in _factors(sketch))
 
 
 def _tiles(sketch, device):
     """Factors of the tiled axes and of the sums; and how many vector instructions the register tile is, a step of the sum."""
     *others, (last, extent) = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == TILED]
-    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == SUMMED and name not in _apart(sketch)]
+    in_parts = _in_parts(sketch)
+    sums = [(name, extent) for name, (extent, parts) in _factors(sketch) if parts == SUMMED and name not in in_parts]
     parameter, reduced = sketch["parameters"][last], prod(each for _, each in sums)
     vector, room = _largest(extent, device.vector_lanes), device.vector_registers // 2
     large = 4 * reduced * extent > SHARED_BYTES

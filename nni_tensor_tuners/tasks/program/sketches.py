@@ -42,7 +42,7 @@ MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 7
+VERSION = 8
 
 
 def generate(module, device):
@@ -322,14 +322,13 @@ class _Names:
         """Whether the turns of a loop that was taken from a block read what those for neighbours of its result read, too: as the
         taps of a kernel do, x + r being the same for several x and r.
         """
-        from ..features.indices import Sum, index_of
+        from ..features.indices import index_of
 
         block, axis = self._axis(loop, before)
         if block is None:
             return False
-        values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+        values, number = _numbered(block, axis)
         lengths = {place: int(each.dom.extent) for place, each in enumerate(block.iter_vars)}
-        (number,) = values[axis].variables()
         for start in _starts(block):
             index = index_of(start, values)
             variables = index.variables()
@@ -341,14 +340,13 @@ class _Names:
         """Whether a loop's turns read element after element: it, or the last of those fused to it, was taken for an axis of a block
         that is the last of each operand that has it.
         """
-        from ..features.indices import Sum, index_of
+        from ..features.indices import index_of
 
         kind, inputs, *_ = self._trace[0][self._from[loop][0]]
         block, axis = self._axis(inputs[-1] if kind == "Fuse" else loop, before)
         if block is None:
             return False
-        values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
-        (number,) = values[axis].variables()
+        values, number = _numbered(block, axis)
         for region in block.reads:
             *others, last = [index_of(each.min, values).slope(number) for each in region.region]
             if any(others) or last not in (0, 1):
@@ -412,8 +410,7 @@ def _parameters(module, trace, names):
             if parts == TILED and (block := names.block_of(inputs[0], number)):
                 more["divides"] = block
             if (part := _reduced_apart(instructions, outputs)) is not None:
-                more["apart"] = part
-                more["contiguous"] = names.is_contiguous(inputs[0], number)
+                more["in_vectors"] = part == 1 and names.is_contiguous(inputs[0], number)
             elif parts == SUMMED and names.is_tap(inputs[0], number):
                 more["tap"] = True
             name = names.path(inputs[0], number)
@@ -513,6 +510,15 @@ def _name(trace, names):
         elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
             words.append(f"{max(inputs[1]) + 1} stages")
     return ", ".join(words).replace(", at ", " at ") or "plain"
+
+
+def _numbered(block, axis):
+    """The axes of a block as variables of `index_of`, by their places; and the place of one of them."""
+    from ..features.indices import Sum
+
+    values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+    (number,) = values[axis].variables()
+    return values, number
 
 
 def _starts(block):
