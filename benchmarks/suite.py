@@ -63,13 +63,17 @@ SUITE = {
             (128, 768, 3072),
             (128, 3072, 768),
             (512, 1024, 1024),
-            (2048, 1024, 1024),
-            (8192, 1024, 1024),
+            (512, 1024, 4096),
+            (512, 4096, 1024),
         ]
     },
     "batched": {
         f"{batch}x{rows}x{inner}x{columns}": f"batched(batch={batch}, rows={rows}, inner={inner}, columns={columns})"
         for batch, rows, inner, columns in [(12, 128, 64, 128), (12, 128, 128, 64), (12, 512, 32, 512), (12, 512, 512, 32)]
+    },
+    "alexnet": {
+        "c1": "conv(channels=3, image=(227,227), filters=64, kernel=11, strides=4, padding=0)",
+        "c2": "conv(channels=64, image=(27,27), filters=192, kernel=5)",
     },
     "1d, 3d": {
         "c1d": "conv(channels=64, image=(256,), filters=128, kernel=3, strides=2)",
@@ -97,18 +101,19 @@ def _model(inputs, compute):
     return builder.finalize()
 
 
-def conv(channels, image, filters, kernel, strides=1, groups=1, transposed=False):
-    """A convolution of half the kernel's size of padding; a transposed one doubles the image."""
+def conv(channels, image, filters, kernel, strides=1, groups=1, transposed=False, padding=None):
+    """A convolution, of half the kernel's size of padding if not said otherwise; a transposed one doubles the image."""
     from tvm import relax
 
     dims = len(image)
     name = f"conv{dims}d" + ("_transpose" if transposed else "")
-    padding = [1 if transposed else kernel // 2] * 2 * dims
+    if padding is None:
+        padding = 1 if transposed else kernel // 2
     shape = (channels, filters) if transposed else (filters, channels // groups)
 
     def compute(data, weight):
         constant = weight(*shape, *[kernel] * dims)
-        return getattr(relax.op.nn, name)(data, constant, strides=[strides] * dims, padding=padding, groups=groups)
+        return getattr(relax.op.nn, name)(data, constant, strides=[strides] * dims, padding=[padding] * 2 * dims, groups=groups)
 
     return _model([(1, channels, *image)], compute)
 
