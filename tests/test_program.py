@@ -25,6 +25,7 @@ from nni_tensor_tuners.tasks.device import GENERIC, find_device
 from nni_tensor_tuners.tasks.features import code_size, vector
 from nni_tensor_tuners.tasks.program import Program, ProgramTask, parse, sketches
 from nni_tensor_tuners.tasks.program.load import load
+from nni_tensor_tuners.tasks.program.traces import plain
 from nni_tensor_tuners.tasks.target import target_of
 
 OPS = TESTS / "my_ops.py"
@@ -131,7 +132,7 @@ def test_the_decisions_of_a_schedule_are_those_of_its_configuration(product, sof
             (sketch,) = [each for each in made if each["name"] == config["sketch"]["_name"]]
             for name, parameter in sketch["parameters"].items():
                 instruction = trace.insts[parameter["instruction"]]
-                taken = sketches.plain(trace.get_decision(instruction))
+                taken = plain(trace.get_decision(instruction))
                 assert taken == sketches.decision_of(sketch["trace"][0][parameter["instruction"]], config["sketch"][name])
     assert 0 < refused < 40
 

@@ -22,8 +22,8 @@ from types import ModuleType
 from ...space import SearchSpace
 from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
-from ..vector_math import may_call
 from . import places, rules, templates
+from .traces import Names, plain, replayed
 
 # What the nested choice of sketches is called in a search space.
 SKETCH = "sketch"
@@ -132,7 +132,7 @@ def of_schedules(module, schedules, device=None):
 
 def _sketch(module, schedule):
     trace = plain(schedule.trace.as_json())
-    seen = _Names(module, trace)
+    seen = Names(module, trace)
     return {"name": _name(trace, seen), "trace": trace, "parameters": _parameters(module, trace, seen)}
 
 
@@ -229,17 +229,6 @@ def decision_of(instruction, value):
     return value
 
 
-def plain(data):
-    """TVM's containers as lists, strings and numbers, as JSON has them."""
-    if isinstance(data, (bool, int, float)) or data is None:
-        return data
-    if isinstance(data, str):
-        return str(data)
-    if hasattr(data, "value"):  # IntImm and the like
-        return plain(data.value)
-    return [plain(each) for each in data]
-
-
 def _postprocessors(module, target, tensorized):
     """MetaSchedule's own for a target, ready to apply."""
     from tvm.s_tir import meta_schedule as ms
@@ -253,19 +242,9 @@ def _postprocessors(module, target, tensorized):
     return found
 
 
-def _replayed(module, instructions, decisions, seed=1):
-    """The schedule of an IRModule after so many of a trace's instructions; what ``decisions`` do not have is drawn by the seed."""
-    from tvm import s_tir
-
-    schedule = s_tir.Schedule(module, seed=seed, debug_mask="none", error_render_level="fast")
-    known = [list(each) for each in decisions if each[0] < len(instructions)]
-    s_tir.schedule.Trace.apply_json_to_schedule([instructions, known], schedule)
-    return schedule
-
-
 def _sampled(module, instructions, decided):
     """The schedule of a trace, and the locations that TVM has taken, by the number of the instruction."""
-    result = _replayed(module, instructions, sorted(decided.items()))
+    result = replayed(module, instructions, sorted(decided.items()))
     return result, {
         number: int(result.trace.get_decision(result.trace.insts[number]))
         for number, (kind, *_) in enumerate(instructions)
@@ -278,7 +257,7 @@ def _placed(module, instructions, decided):
     first = next((number for number, (kind, *_) in enumerate(instructions) if kind == "SampleComputeLocation"), None)
     if first is None:
         return _sampled(module, instructions, decided)
-    result = _replayed(module, instructions[:first], sorted(decided.items()))
+    result = replayed(module, instructions[:first], sorted(decided.items()))
     made_by = {name: (number, place) for number, each in enumerate(instructions) for place, name in enumerate(each[3])}
 
     def variable(name):
@@ -287,111 +266,6 @@ def _placed(module, instructions, decided):
 
     at = places.apply(result, list(enumerate(instructions))[first:], decided, variable)
     return (result, at) if at is not None else _sampled(module, instructions, decided)
-
-
-class _Names:
-    """What blocks and loops are called at the point of a trace where an instruction takes them."""
-
-    def __init__(self, module, trace):
-        self._module, self._trace = module, trace
-        self._last = None, None  # a number of instructions, and the schedule after them: names are asked for in their order
-        self._from = {}  # variable -> (number of the instruction that makes it, position among its outputs)
-        for number, (_, _, _, outputs) in enumerate(trace[0]):
-            self._from.update((variable, (number, position)) for position, variable in enumerate(outputs))
-
-    def of(self, variable, before):
-        """The name of the block or loop that a variable stands for, before instruction number ``before``."""
-        schedule = self._schedule(before)
-        found = schedule.get(self.variable(schedule, variable))
-        return found.loop_var.name if hasattr(found, "loop_var") else found.name_hint
-
-    def block_of(self, loop, before):
-        """In what blocks an operand is packed along the axis of a loop that was taken from a block: b, if it is indexed by the
-        axis // b and the axis % b; None if it is not.
-        """
-        from tvm import tirx
-
-        block, axis = self._axis(loop, before)
-        found = set()
-        for start in _starts(block):
-            if isinstance(start, tirx.FloorDiv) and start.a.same_as(axis) and hasattr(start.b, "value"):
-                found.add(int(start.b.value))
-        return found.pop() if len(found) == 1 else None
-
-    def is_tap(self, loop, before):
-        """Whether the turns of a loop that was taken from a block read what those for neighbours of its result read, too: as the
-        taps of a kernel do, x + r being the same for several x and r.
-        """
-        from ..features.indices import index_of
-
-        block, axis = self._axis(loop, before)
-        if block is None:
-            return False
-        values, number = _numbered(block, axis)
-        lengths = {place: int(each.dom.extent) for place, each in enumerate(block.iter_vars)}
-        for start in _starts(block):
-            index = index_of(start, values)
-            variables = index.variables()
-            if number in variables and index.values(lengths) < prod(lengths[each] for each in variables):
-                return True
-        return False
-
-    def is_contiguous(self, loop, before):
-        """Whether a loop's turns read element after element: it, or the last of those fused to it, was taken for an axis of a block
-        that is the last of each operand that has it.
-        """
-        from ..features.indices import index_of
-
-        kind, inputs, *_ = self._trace[0][self._from[loop][0]]
-        block, axis = self._axis(inputs[-1] if kind == "Fuse" else loop, before)
-        if block is None:
-            return False
-        values, number = _numbered(block, axis)
-        for region in block.reads:
-            *others, last = [index_of(each.min, values).slope(number) for each in region.region]
-            if any(others) or last not in (0, 1):
-                return False
-        return True
-
-    def is_costly(self, variable, before):
-        """Whether each result of a block takes many instructions, as exp does."""
-        schedule = self._schedule(before)
-        return may_call(schedule.get(self.variable(schedule, variable)).body)
-
-    def _axis(self, loop, before):
-        """A block, and the variable of its axis that a loop was taken for; (None, None) if the loop was made otherwise."""
-        kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
-        if kind == "GetLoops":
-            schedule = self._schedule(before)
-            block = schedule.get(self.variable(schedule, inputs[0]))
-            if len(block.iter_vars) == len(loops):
-                return block, block.iter_vars[self._from[loop][1]].var
-        return None, None
-
-    def _schedule(self, before):
-        if self._last[0] != before:
-            instructions, decisions = self._trace
-            self._last = before, _replayed(self._module, instructions[:before], decisions)
-        return self._last[1]
-
-    def variable(self, schedule, variable):
-        """What a schedule that these instructions, or the first of them, have been applied to has for a variable."""
-        number, position = self._from[variable]
-        return schedule.trace.insts[number].outputs[position]
-
-    def made_by(self, variable):
-        """The kind of the instruction that makes a variable; None of a constant."""
-        return self._trace[0][self._from[variable][0]][0] if variable in self._from else None
-
-    def path(self, loop, before):
-        """The names of the block that a loop, or the loop it was split from, was taken from, and of the loop: "C_k_1"."""
-        variable = loop
-        while (made := self._trace[0][self._from[variable][0]])[0] not in ("GetLoops", "GetSBlock"):
-            if not made[1]:
-                return self.of(loop, before)
-            variable = made[1][0]
-        block = made[1][0] if made[0] == "GetLoops" else variable
-        return f"{self.of(block, before)}_{self.of(loop, before)}"
 
 
 def _parameters(module, trace, names):
@@ -479,7 +353,7 @@ def _locations(module, trace, number, names):
     found = set()
     for draw in range(DRAWS):
         before = decisions if draw == 0 else []  # else drawn by the schedule's own seed
-        schedule = _replayed(module, instructions[:number], before, draw + 1)
+        schedule = replayed(module, instructions[:number], before, draw + 1)
         block = names.variable(schedule, instructions[number][1][0])
         taken = BEYOND
         while (asked := taken - 1) >= places.INLINED:
@@ -510,20 +384,6 @@ def _name(trace, names):
         elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
             words.append(f"{max(inputs[1]) + 1} stages")
     return ", ".join(words).replace(", at ", " at ") or "plain"
-
-
-def _numbered(block, axis):
-    """The axes of a block as variables of `index_of`, by their places; and the place of one of them."""
-    from ..features.indices import Sum
-
-    values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
-    (number,) = values[axis].variables()
-    return values, number
-
-
-def _starts(block):
-    """Where what a block reads begins, along each axis of each operand; nothing of None."""
-    return [each.min for region in block.reads for each in region.region] if block is not None else []
 
 
 def _last_line(error):
