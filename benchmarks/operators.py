@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -31,13 +33,17 @@ from nni_tensor_tuners.export import PATIENT
 from nni_tensor_tuners.measure import ErrorCode, Limits, measure, measure_reference
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import SPACES, get_task
+from nni_tensor_tuners.tasks.arguments import is_program
 from nni_tensor_tuners.tasks.conv import Conv
 from nni_tensor_tuners.tasks.device import find_device, usable_cores
 from nni_tensor_tuners.tasks.matmul import BatchMatmul, Matmul
 from nni_tensor_tuners.tasks.norm import Norm
+from nni_tensor_tuners.tasks.program import Program
+from nni_tensor_tuners.tasks.program.load import parse
 
-# Short repeats: a GPU's kernels are timed by its own clock, and there are many of them.
-LIMITS = Limits(build_seconds=60, run_seconds=60, repeats=7, repeat_seconds=0.01, timing_seconds=1.0)
+# Short repeats, as there are many trials; a GPU, whose kernels are timed by its own clock, is warm sooner.
+SHORT = Limits(build_seconds=60, run_seconds=60, repeats=7, repeat_seconds=0.01, timing_seconds=1.0)
+LIMITS = {"cpu": SHORT, "cuda": replace(SHORT, warm_seconds=0.05)}
 
 # CUDA cores per multiprocessor, by compute capability (CUDA C++ programming guide, arithmetic throughput of float32).
 CORES = {"7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128}
@@ -85,7 +91,7 @@ class Trials:
                 if config is None:
                     left = 0
                     break
-                running[self.pool.submit(measure, workload, config, self.device, LIMITS, best)] = config
+                running[self.pool.submit(measure, workload, config, self.device, LIMITS[self.device.kind], best)] = config
                 left -= 1
             if not running:
                 break
@@ -129,7 +135,12 @@ def check_templates(device, trials, each):
 def tune(workload, label, search, seed, device, trials, count):
     """The records of one search with one seed; ``search`` is a name, or "name:extended" for the larger space."""
     name, _, space = search.partition(":")
-    study = Study(create_search(name, space_of(workload, device, space or "paper"), seed=seed))
+    study = Study(
+        create_search(name, space_of(workload, device, space or "paper"), seed=seed),
+        settle=workload.settler(device),
+        first=workload.first(device),
+        describe=partial(workload.describer, device),
+    )
     ids = {}  # configuration, as text -> trial
 
     def propose():
@@ -144,7 +155,7 @@ def tune(workload, label, search, seed, device, trials, count):
     return trials.run(f"{label} {search} seed {seed}", workload, propose, count, tell)
 
 
-def time_again(workload, configs, device, trials, torch_python, rounds):
+def time_again(workload, label, configs, device, trials, torch_python, rounds):
     """Latencies in ms, median over rounds in turns: of configurations (NaN where one failed), and of libraries by name.
 
     A configuration that names MetaSchedule's folder stands for what MetaSchedule found.
@@ -158,7 +169,7 @@ def time_again(workload, configs, device, trials, torch_python, rounds):
         results = trials.pool.map(once, configs)
         for result, times in zip(results, ours):
             times.append(result["latency_ms"] if result["error_code"] == ErrorCode.NO_ERROR else float("nan"))
-        yardstick = with_torch(workload, device, torch_python)
+        yardstick = with_torch(workload, label, device, torch_python)
         if yardstick:
             libraries.setdefault(yardstick["library"], []).append(yardstick["latency_ms"])
         if device.kind == "cpu":
@@ -171,7 +182,7 @@ def time_again(workload, configs, device, trials, torch_python, rounds):
 
 def openblas_kernels(workload):
     """Name -> environment: NumPy as it comes, and with OpenBLAS told to use its AVX-512 kernels where the processor has it."""
-    if workload.operator.startswith("conv"):
+    if workload.operator.startswith(("conv", "program")):
         return {}
     found = {"NumPy": {}}
     if find_device("cpu").vector_lanes == 16:
@@ -179,9 +190,12 @@ def openblas_kernels(workload):
     return found
 
 
-def with_torch(workload, device, torch_python):
-    """What torch_yardstick.py prints, or None where there is no PyTorch."""
-    command = [torch_python, Path(__file__).with_name("torch_yardstick.py"), device.kind, json.dumps(_plain(workload))]
+def with_torch(workload, label, device, torch_python):
+    """What torch_yardstick.py prints, or None where there is no PyTorch, or it does not know a program."""
+    described = _plain(workload)
+    if is_program(label):
+        described = {"program": parse(label)[1], "shapes": workload.shapes, "dtypes": workload.dtypes}
+    command = [torch_python, Path(__file__).with_name("torch_yardstick.py"), device.kind, json.dumps(described)]
     threads = {"OMP_NUM_THREADS": str(usable_cores())}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **threads})
     if ended.returncode != 0 and "No module named 'torch'" not in ended.stderr:
@@ -266,7 +280,9 @@ def _slug(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="+", metavar="WORKLOAD", help="named workloads")
+    parser.add_argument(
+        "workloads", nargs="+", metavar="WORKLOAD", help='named workloads, or programs of ours: "softmax(n=8192)"'
+    )
     parser.add_argument("--target", default="auto", choices=["auto", "cuda", "cpu"])
     parser.add_argument(
         "--searches", nargs="+", default=["OpEvo", "WalkGP", "Random"], help="SEARCH, or SEARCH:extended for the larger space"
@@ -292,7 +308,7 @@ def main():
     args = parser.parse_args()
     try:
         device = find_device(args.target)
-        named = {name: get_task(name) for name in args.workloads}
+        named = {name: Program(name) if is_program(name) else get_task(name) for name in args.workloads}
     except ValueError as error:
         sys.exit(f"error: {error}")
     if args.metaschedule and device.kind != "cpu":
@@ -330,8 +346,10 @@ def main():
             metaschedule(label, args.trials, folder)
             configs["MetaSchedule"] = [{"workload": label, "folder": str(folder.resolve())}]
             runs["MetaSchedule"] = []
+        if is_program(label) and (default := workload.default(device)):
+            configs["untuned"], runs["untuned"] = [default], []
         flat = [config for found in configs.values() for config in found]
-        ours, libraries = time_again(workload, flat, device, trials, torch_python, args.rounds)
+        ours, libraries = time_again(workload, label, flat, device, trials, torch_python, args.rounds)
         again = dict(zip(map(json.dumps, flat), ours))
         fastest = min(libraries, key=libraries.get, default=None)
         for key, of_seeds in runs.items():

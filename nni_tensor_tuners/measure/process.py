@@ -82,7 +82,10 @@ def _environment():
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
     names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(names, str(usable_cores()))}
+    # Where PyTorch is installed, importing TVM imports it and asks it for a GPU. That starts CUDA in the keeper, and what it
+    # forks could not use the GPU any more.
+    alone = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
+    return {**os.environ, **alone, **dict.fromkeys(names, str(usable_cores()))}
 
 
 def _run(worker, job, task, device, limits):
