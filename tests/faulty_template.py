@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import os
+import sys
 
 import psutil
 
@@ -83,6 +84,10 @@ def tells_its_environment(task):
     raise ValueError(f"{os.getcwd()} {os.environ['TENSOR_TUNERS_TEST']}")
 
 
+def tells_its_modules(task):
+    raise ValueError(str([name for name in ("planted_module", "no_such_module") if name in sys.modules]))
+
+
 def does_not_compile(task):
     """GPU threads, for a CPU."""
     config = {"X": [1, 1, task.n, 1], "Y": [1, 1, 1, task.m], "K": [1, 1, task.k]}
@@ -104,6 +109,7 @@ FAULTS = {
         does_not_compile,
         kills_its_trial,
         tells_its_environment,
+        tells_its_modules,
     )
 }
 

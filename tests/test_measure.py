@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +115,25 @@ def test_a_worker_is_forked_where_tvm_is_imported_and_begins_as_its_job_says(tmp
     result = measure(FAULTY, {"fault": "tells_its_environment"}, CPU, QUICK)
     assert result["error"] == f"{tmp_path} of the next job"
     assert keeper() == third
+
+
+def test_workers_begin_with_the_modules_that_a_task_names(tmp_path, monkeypatch):
+    """Imported once: each import of the module planted here leaves a line."""
+    (tmp_path / "planted_module.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('imported\\n')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    monkeypatch.setattr(Faulty, "imports", lambda self, device: ["planted_module", "no_such_module"])
+    for _ in range(2):
+        assert measure(FAULTY, {"fault": "tells_its_modules"}, CPU, QUICK)["error"] == "['planted_module']"
+    assert (tmp_path / "imports").read_text() == "imported\n"
+
+
+def test_a_keeper_leaves_pytorch_alone(tmp_path, monkeypatch):
+    """TVM imports it where it is installed, and asks it for a GPU: workers that were forked after that could not use one."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(f"open({str(tmp_path / 'imports')!r}, 'a').write('imported\\n')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    assert measure(FAULTY, {"fault": "fine"}, CPU, QUICK)["error_code"] == ErrorCode.NO_ERROR
+    assert not (tmp_path / "imports").exists()
 
 
 def test_processes_that_share_a_keeper_import_tvm_once_and_die_alone(tmp_path):
@@ -366,6 +386,20 @@ def test_large_answers_are_kept_within_so_many_bytes(tmp_path):
     large = Answer(200, 1, 200)
     assert ask(large) and ask(large) and sorted(file.name for file in tmp_path.iterdir()) == before
     assert ask(Answer(1, 1, 1)) and not ask(Answer(1, 1, 1))
+
+
+def test_one_of_those_that_want_an_answer_at_the_same_time_computes_it(tmp_path):
+    """The trials that begin an experiment: the others wait, and read what it has kept."""
+    ASKED.clear()
+    task, together = Answer(10, 1, 10), threading.Barrier(4)
+
+    def ask(_):
+        together.wait()
+        return reference.expected_output(task, task.inputs(), tmp_path)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all((answer == 1).all() for answer in pool.map(ask, range(4)))
+    assert len(ASKED) == 1
 
 
 def test_an_answer_that_cannot_be_kept_is_no_failure(tmp_path):

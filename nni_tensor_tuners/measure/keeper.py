@@ -6,6 +6,7 @@ with a connection to who asks for workers, or with a socket that several connect
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -17,17 +18,21 @@ import traceback
 from ..tasks.device import Device
 from . import worker
 from .lock import DeviceLock, keepers_lock, only_one
+from .workers import LENGTH_BYTES
 
 
 def main():
     """Arguments: the device as JSON and, with a socket to listen on, its path and how many seconds without a connection end it."""
     endpoint = socket.socket(fileno=os.dup(0))
     device = Device(**json.loads(sys.argv[1]))
+    # TVM imports PyTorch where that is installed, and asks it for a GPU: CUDA would start here, and work in no process forked later.
+    sys.modules["torch"] = None
     with contextlib.suppress(Exception), DeviceLock(device).shared():  # the workers meet what goes wrong, and report it
         from . import build, cores, reference, timing  # noqa: F401
+    del sys.modules["torch"]  # an operator's own reference may want it
     gc.collect()
     gc.freeze()  # else the workers copy the pages in which garbage collection counts
-    keeper = _Keeper()
+    keeper = _Keeper(device)
     signal.signal(signal.SIGCHLD, keeper.reap)
     if len(sys.argv) > 2:
         keeper.listen(endpoint, float(sys.argv[3]))
@@ -40,7 +45,8 @@ def main():
 
 
 class _Keeper:
-    def __init__(self):
+    def __init__(self, device):
+        self._device = device
         self._workers = {}  # process id -> (where its end is told, the connection it was asked for over)
         self._ends = selectors.PollSelector()  # with no file of its own, which workers would share
 
@@ -77,10 +83,12 @@ class _Keeper:
     def _fork(self, connection):
         """Whether another worker was asked for."""
         try:
-            request, received, *_ = socket.recv_fds(connection, 4, 4)
-        except ConnectionResetError:  # whoever asked died before it was told of its worker
-            return False
-        if not request:
+            length, received, *_ = socket.recv_fds(connection, LENGTH_BYTES, 4)
+            if not length:
+                return False
+            names = connection.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL)
+            self._import(json.loads(names))
+        except (ConnectionResetError, ValueError):  # whoever asked died, after it had asked or while it did
             return False
         *streams, fate, errors = received
         pid = os.fork()
@@ -95,6 +103,15 @@ class _Keeper:
         self._workers[pid] = fate, connection
         self.reap()  # it may have ended before it was entered
         return True
+
+    def _import(self, names):
+        """Import modules that were not yet."""
+        if missing := [name for name in names if name not in sys.modules]:
+            with contextlib.suppress(Exception), DeviceLock(self._device).shared():  # the worker meets what goes wrong
+                for name in missing:
+                    importlib.import_module(name)
+            gc.collect()
+            gc.freeze()
 
     def _close(self, connection):
         """End the workers that were asked for over a connection."""

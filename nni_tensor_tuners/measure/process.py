@@ -61,7 +61,7 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
         "folder": os.getcwd(),
     }
     try:
-        worker = start_worker(device, environment)
+        worker = start_worker(device, environment, task.imports(device))
     except OSError as error:
         return _failure(ErrorCode.UNKNOWN_ERROR, f"the worker did not start ({error})")
     return _run(worker, job, task, device, limits)
@@ -82,10 +82,7 @@ def _environment():
     # TVM's thread pool reads the variable when it starts, and left alone starts one thread on a small machine.
     # NumPy's libraries are told the same, lest the yardstick be shorter than the kernel.
     names = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    # Where PyTorch is installed, importing TVM imports it and asks it for a GPU. That starts CUDA in the keeper, and what it
-    # forks could not use the GPU any more.
-    alone = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
-    return {**os.environ, **alone, **dict.fromkeys(names, str(usable_cores()))}
+    return {**os.environ, **dict.fromkeys(names, str(usable_cores()))}
 
 
 def _run(worker, job, task, device, limits):

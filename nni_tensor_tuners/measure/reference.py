@@ -5,11 +5,16 @@ import os
 import tempfile
 from pathlib import Path
 
+from .lock import only_one
+
 # Above this, a CPU core needs more than about a tenth of a second.
 KEPT_FLOP = 10e9
 
 # So much is kept in all, of this user's tasks; the oldest answers go. One that is larger by itself is not kept.
 KEPT_BYTES = 2 << 30
+
+# One process at a time computes an answer, on all cores: the trials that begin an experiment together all want the same one.
+LOCK = "answers.lock"
 
 # At most, what NumPy writes before the data.
 HEADER_BYTES = 4096
@@ -34,9 +39,14 @@ def expected_output(task, inputs, folder, kept_bytes=KEPT_BYTES):
     path = Path(folder) / f"reference-{task.digest()[:16]}.npy"
     with contextlib.suppress(OSError, ValueError):  # not there yet, or unreadable
         return np.load(path, mmap_mode="r")
-    expected = task.reference(*inputs)
-    with contextlib.suppress(OSError):  # a full disk is no fault of the kernel
-        _keep(expected, path, kept_bytes)
+    with contextlib.ExitStack() as alone:
+        with contextlib.suppress(OSError):  # no folder to keep it in
+            alone.enter_context(only_one(Path(folder) / LOCK))
+        with contextlib.suppress(OSError, ValueError):  # another process may have computed it meanwhile
+            return np.load(path, mmap_mode="r")
+        expected = task.reference(*inputs)
+        with contextlib.suppress(OSError):  # a full disk is no fault of the kernel
+            _keep(expected, path, kept_bytes)
     return expected
 
 

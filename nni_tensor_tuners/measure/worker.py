@@ -95,11 +95,11 @@ def run_job(job, begin):
         compile_seconds = time.perf_counter() - start
         if job.get("save"):
             save(job["save"], library, module, build.device_source(library))
-        inputs = task.inputs()
-        expected = expected_output(task, inputs, shared_folder())
         if device.kind == "cuda" and not device.rpc:
             wake_gpu()
-    begin("wait")
+        begin("wait")
+        inputs = task.inputs()
+        expected = expected_output(task, inputs, shared_folder())
     if device.rpc:
         try:
             server = remote.wait_for_server(device.rpc, device.key, remote.RETURN_SECONDS)

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from ..tasks.shared import shared_folder
 from .lock import keepers_lock, only_one
 
+# A request for a worker is a list of modules in JSON, so many bytes that say how long it is before it.
+LENGTH_BYTES = 4
 # A keeper that several processes share ends when none of them has been there for so long.
 IDLE_SECONDS = 10.0
 
@@ -30,7 +32,7 @@ def share_keeper(name):
     _shared_by = name
 
 
-def start_worker(device, environment):
+def start_worker(device, environment, imports=()):
     """Start a worker: a process that waits for its job, in a group of its own.
 
     Parameters
@@ -39,6 +41,8 @@ def start_worker(device, environment):
         A `Device`; TVM is not imported while another process times there.
     environment
         The environment variables that the job will have.
+    imports
+        Names of modules that the worker begins with, imported once as TVM is.
 
     Returns
     -------
@@ -50,17 +54,17 @@ def start_worker(device, environment):
     OSError
         If none could be started.
     """
-    imports = environment.get("PYTHONPATH"), os.getcwd()
+    places = environment.get("PYTHONPATH"), os.getcwd()
     with _one_at_a_time:
         for attempt in range(2):
-            if imports not in _keepers:
+            if places not in _keepers:
                 while _keepers:
                     _keepers.popitem()[1].close()
-                _keepers[imports] = _keeper(device, environment)
+                _keepers[places] = _keeper(device, environment)
             try:
-                return _keepers[imports].start()
+                return _keepers[places].start(imports)
             except OSError:  # somebody killed it
-                _keepers.pop(imports).close()
+                _keepers.pop(places).close()
                 if attempt:
                     raise
 
@@ -116,8 +120,8 @@ class _Keeper:
         if self._process is not None:
             self._process.wait()
 
-    def start(self):
-        """Have a worker forked.
+    def start(self, imports):
+        """Have a worker forked, these modules imported.
 
         Returns
         -------
@@ -132,7 +136,9 @@ class _Keeper:
         job, answers, fate = os.pipe(), os.pipe(), os.pipe()
         theirs = job[0], answers[1], fate[1]
         try:
-            socket.send_fds(self._connection, [b"fork"], [*theirs, 2])
+            names = json.dumps(imports).encode()
+            socket.send_fds(self._connection, [len(names).to_bytes(LENGTH_BYTES, "little")], [*theirs, 2])
+            self._connection.sendall(names)
         except OSError:
             for end in (job[1], answers[0], fate[0]):
                 os.close(end)

@@ -105,6 +105,10 @@ class Tunable(ABC):
 
         return describer(features, module_of, target_of(device))
 
+    def imports(self, device):
+        """Names of modules that measuring a configuration needs besides TVM, where importing them takes seconds."""
+        return ()
+
     def first(self, device):
         """Configurations that are known to be sound without measuring; a study begins with them."""
         return []

@@ -17,6 +17,8 @@ from . import rest
 from .folders import known_experiments
 
 ALGORITHMS = files("nni_tensor_tuners") / "algorithms.yml"
+# It gives a manager that does not answer 80 s; with a library of another version than it asks for, it can wait for ever.
+NNICTL_SECONDS = 300
 # What the manager loads before its own code.
 PRELOADED = (
     files("nni_tensor_tuners") / "listen_on_loopback.js",
@@ -35,7 +37,11 @@ def nnictl(*arguments, environment=None):
     # nnictl warns about its own use of pkg_resources on every call.
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", **(environment or {})}
     # A session of its own: a Ctrl-C in the terminal is for us to act on, once nnictl has done its work.
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, start_new_session=True)
+    options = {"env": environment, "capture_output": True, "text": True, "start_new_session": True, "timeout": NNICTL_SECONDS}
+    try:
+        done = subprocess.run(command, check=False, **options)
+    except subprocess.TimeoutExpired:
+        raise NnictlError(f"nnictl {arguments[0]}: it has not ended in {NNICTL_SECONDS:g} s") from None
     printed = re.sub(r"\x1b\[\d*m", "", done.stdout + done.stderr)
     said = re.search(r"\bERROR: (.+)", printed)
     if said or done.returncode != 0:

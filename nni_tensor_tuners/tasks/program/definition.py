@@ -18,6 +18,8 @@ from .load import check_program, load, save
 # The largest error that is right, relative to the largest expected output: schedules add up in another order, and round to the
 # type of the output. Integers must be the same.
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+# Types that GPUs have tensor instructions for.
+TENSOR_DTYPES = ("float16", "bfloat16", "int8")
 # Stands for DLight's schedule, which no search space has.
 DLIGHT = {sketches.SKETCH: {"_name": dlight.NAME}}
 
@@ -196,6 +198,12 @@ class Program(ProgramTask):
         path, sha256 = known_file(self.operator, path, self.sha256)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "sha256", sha256)
+
+    def imports(self, device):
+        # Of TVM as text, since a trial asks, which does not import it.
+        if device.kind == "cuda" and any(dtype in Path(self.path).read_text(encoding="utf-8") for dtype in TENSOR_DTYPES):
+            return (sketches.TENSOR_INSTRUCTIONS,)
+        return ()
 
     def copied_to(self, path):
         """The same program in a file of its own."""

@@ -41,6 +41,8 @@ SUMMED = 2
 MOST_INSTRUCTIONS = 4096
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
+# Where TVM has those instructions.
+TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
 # Of what `generate` makes; kept sketches of another version are not taken.
 VERSION = 8
 
@@ -101,13 +103,13 @@ def _context(module, target, generator="post-order-apply"):
 
 def read_tensor_instructions(target):
     """Import those that a target's rules may use, before TVM imports all: reading CUDA's takes ten seconds."""
-    name = "tvm.s_tir.tensor_intrin.cuda"
+    name = f"{TENSOR_INSTRUCTIONS}.cuda"
     if target.kind.name == "cuda" or name in sys.modules:
         importlib.import_module(name)
         return
     sys.modules[name] = ModuleType(name)
     try:
-        importlib.import_module("tvm.s_tir.tensor_intrin")
+        importlib.import_module(TENSOR_INSTRUCTIONS)
     finally:
         del sys.modules[name]  # whoever wants them can still import them
 
