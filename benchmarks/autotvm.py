@@ -1,14 +1,15 @@
 """AutoTVM's components and its transfer, as figures 4 to 9 of its paper, on the device there is.
 
-usage: autotvm.py components [--workload resnet18-c6] [--trials 200] [--seeds 3] [--output runs/autotvm]
+usage: autotvm.py components [--workload resnet18-c6] [--space template] [--trials 200] [--seeds 3] [--output runs/autotvm]
        autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
-                             [--collect 100] [--trials 100] [--seeds 3] [--output runs/autotvm]
+                             [--space template] [--collect 100] [--trials 100] [--seeds 3] [--output runs/autotvm]
 
 components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials. The TreeGRU is there
 where PyTorch is installed (`pip install .[treegru]`).
 transfer: figures 8 and 9. Random configurations of the sources are measured; for each target the searches run in turns, with
 features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
+`--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
 Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean reaches what R from scratch
 has at the end.
 
@@ -31,6 +32,7 @@ from nni_tensor_tuners.study import Objective
 from nni_tensor_tuners.tasks import get_task
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.matmul import Matmul
+from nni_tensor_tuners.tasks.program import Program
 
 BATCH = 16  # 64 in the paper, which has four times the trials
 R = {"features": "relation", "batch_size": BATCH}
@@ -49,34 +51,41 @@ MATMUL = "matmul-1024"
 KINDS = {"S": CONFIGURATION, "x": "loop", "R": "relation"}
 
 
+class FromNothing(Program):
+    """A program that is searched without a first schedule."""
+
+    def first(self, device):
+        return []
+
+
 def components(args, device, progress):
-    task = task_named(args.workload)
+    task = task_named(args.workload, args.space)
     model = {label: ("AutoTVM", class_args) for label, class_args in COMPONENTS.items()}
     plain = {"Genetic": ("Genetic", {}), "Random": ("Random", {})}
     runs = []
     for name, searches, trials in (("model", model, args.trials), ("plain", plain, 2 * args.trials)):
-        folder = made(args.output / f"components-{args.workload}-{name}")
+        folder = made(args.output / f"components-{args.workload}-{args.space}-{name}")
         runs += compare(task, device, [], searches, args.seeds, trials, folder, progress)
     twice = [{**run, "search": f"{run['search']} x 2", "best": run["best"][1::2]} for run in runs if run["search"] in plain]
-    drawing = args.output / f"components-{args.workload}.png"
+    drawing = args.output / f"components-{args.workload}-{args.space}.png"
     shown(f"{args.workload}, {args.seeds} seeds", [*runs, *twice], args.trials, drawing, progress)
 
 
 def transfer(args, device, progress):
     kinds = [kind for kind in KINDS.values() if kind != CONFIGURATION]
-    sources = {name: task_named(name) for name in args.sources}
-    folder = made(args.output / "sources")
+    sources = {name: task_named(name, args.space) for name in args.sources}
+    folder = made(args.output / f"sources-{args.space}")
     collect(sources, device, [], 0, args.collect, kinds, folder, progress)
     histories = functools.cache(lambda kind: read_histories([str(folder)], Objective(), kind))
     for target in args.targets:
         searches, known = {}, {}
         for symbol, kind in KINDS.items():
             searches[symbol] = ("AutoTVM", {**R, "features": kind})
-            if kind != CONFIGURATION or all(task_named(target).operator == source.operator for source in sources.values()):
+            if kind != CONFIGURATION or target != MATMUL:
                 searches[f"{symbol}, transfer"] = searches[symbol]
                 known[f"{symbol}, transfer"] = histories
-        folder = made(args.output / f"transfer-{target}")
-        runs = compare(task_named(target), device, [], searches, args.seeds, args.trials, folder, progress, known)
+        folder = made(args.output / f"transfer-{target}-{args.space}")
+        runs = compare(task_named(target, args.space), device, [], searches, args.seeds, args.trials, folder, progress, known)
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
         for label in rows:
@@ -93,8 +102,17 @@ def shown(title, runs, trials, drawing, progress):
     return [row["search"] for row in rows]
 
 
-def task_named(name):
-    return Matmul(1024, 1024, 1024) if name == MATMUL else get_task(name)
+def task_named(name, space):
+    task = Matmul(1024, 1024, 1024) if name == MATMUL else get_task(name)
+    if space == "template":
+        return task
+    if name == MATMUL:
+        return FromNothing("matmul(n=1024, k=1024, m=1024)")
+    (height, width), (kernel, _) = task.image, task.kernel
+    return FromNothing(
+        f"c2d(height={height}, width={width}, in_channels={task.in_channels}, out_channels={task.out_channels}, kernel={kernel}, "
+        f"stride={task.stride[0]}, padding={task.padding[0]})"
+    )
 
 
 def made(folder):
@@ -108,6 +126,7 @@ def main():
     parser.add_argument("--workload", default="resnet18-c6")
     parser.add_argument("--targets", nargs="+", default=["resnet18-c7", "resnet18-c8", "resnet18-c9", MATMUL])
     parser.add_argument("--sources", nargs="+", default=[f"resnet18-c{i}" for i in range(1, 7)])
+    parser.add_argument("--space", choices=["template", "sketches"], default="template")
     parser.add_argument("--collect", type=int, default=100)
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seeds", type=int, default=3)

@@ -64,6 +64,10 @@ OPERATORS = {
     "softmax": (Program("softmax"), Program("softmax(n=16, m=64)")),
     "tbs": (Program("tbs"), Program("tbs(length=16, heads=2, dim=16)")),
     "float16": (Program("matmul(dtype='float16')"), Program("matmul(n=64, k=64, m=64, dtype='float16')")),
+    "float16 in float32": (
+        Program("matmul(dtype='float16', out_dtype='float32')"),
+        Program("matmul(n=64, k=64, m=64, dtype='float16', out_dtype='float32')"),
+    ),
     "bias+ReLU": (
         Program("conv_bias_relu"),
         Program("conv_bias_relu(height=6, width=6, in_channels=16, out_channels=16)"),

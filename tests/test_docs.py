@@ -141,11 +141,6 @@ def test_the_readme_is_short():
     assert [line for line in lines if len(line) > README_WIDTH and not line.startswith("|")] == []
 
 
-def test_the_readme_says_beside_its_first_gpu_that_none_was_measured():
-    text = README.read_text(encoding="utf-8")
-    assert "not measured on a GPU yet" in text[text.index("GPU") :][:60]
-
-
 def test_the_table_of_searches_is_the_one_that_is_printed(capsys):
     assert main.main(["searches", "--markdown"]) == 0
     printed = capsys.readouterr().out.strip()

@@ -182,6 +182,7 @@ def test_sketches_on_cuda(monkeypatch):
     [
         "matmul(n=32, k=64, m=64)",
         "matmul(n=64, k=64, m=64, dtype='float16')",
+        "matmul(n=64, k=64, m=64, dtype='float16', out_dtype='float32')",
         "conv_bias_relu(height=6, width=6, in_channels=16, out_channels=16)",
         "dep(height=6, width=6, channels=8)",
         "softmax(n=16, m=64)",

@@ -13,6 +13,9 @@ from .cuda import VTHREADS
 THREADS_Z = 64
 VECTOR_BYTES = 16
 
+# What the scopes of tensor instructions' registers begin with, in a function's text.
+FRAGMENTS = '"wmma.'
+
 # verify_gpu_code reads loops and allocations, so it wants the program as code generation will see it.
 LOWER = tvm.transform.Sequential(
     [
@@ -60,8 +63,23 @@ def thread_extents(module):
 def lowered(module, target):
     """A scheduled module's kernel as code generation will see it, as a module."""
     func = module["main"].with_attr("global_symbol", "main").with_attr("target", target).with_attr("tirx.noalias", True)
-    program = LOWER(tvm.IRModule({"main": func}))
-    return MERGE_UNROLLED(program) if shared_bytes(program)[1] else MERGE(program)
+    with lowering(module):
+        program = LOWER(tvm.IRModule({"main": func}))
+        return MERGE_UNROLLED(program) if shared_bytes(program)[1] else MERGE(program)
+
+
+def lowering(module):
+    """The ``PassContext`` to lower or compile an IRModule for CUDA in, scheduled or not.
+
+    Where tensor instructions fill shared memory of one element type and empty that of another, as float16 products that are summed
+    in float32 do, TVM's StorageRewrite has both in one buffer of the first type, and then refuses the access. In this context it
+    leaves them apart, and MergeSharedMemoryAllocations lays them over each other.
+    """
+    now = tvm.transform.PassContext.current()
+    functions = (function for function in module.functions.values() if isinstance(function, tvm.tirx.PrimFunc))
+    if not any(FRAGMENTS in function.script() for function in functions):
+        return now
+    return tvm.transform.PassContext(opt_level=now.opt_level, config={**now.config, "tirx.merge_static_smem": True})
 
 
 def shared_bytes(program):

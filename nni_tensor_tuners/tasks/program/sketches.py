@@ -195,23 +195,28 @@ def schedule(module, sketches, config, target, quick=False):
 def settler(module, sketches, target):
     """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it.
 
-    On a CPU none is built whose code is too long (MOST_INSTRUCTIONS).
+    On a CPU none is built whose code is too long (MOST_INSTRUCTIONS), on a GPU none that is beyond its static limits once loops are
+    unrolled, which MetaSchedule's own check does not do.
     """
     import tvm_ffi
 
+    from ..cuda_limits import check_limits
     from ..features import code_size
 
+    device = device_of(target)
     space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
 
     def settle(config):
         try:
             made, taken = schedule(module, sketches, config, target, quick=True)
+            if device.kind == "cuda":
+                check_limits(made.mod, device, target)
         except Exception:  # TVM's ScheduleError is no ValueError
             return None
         if not space.contains(taken):
             return None  # computed at a place that `_locations` did not come by
-        if target.kind.name != "cuda" and code_size(made.mod) > MOST_INSTRUCTIONS:
+        if device.kind != "cuda" and code_size(made.mod) > MOST_INSTRUCTIONS:
             return None
         return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
 
