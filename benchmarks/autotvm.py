@@ -74,9 +74,9 @@ def components(args, device, progress):
 def transfer(args, device, progress):
     kinds = [kind for kind in KINDS.values() if kind != CONFIGURATION]
     sources = {name: task_named(name, args.space) for name in args.sources}
-    folder = made(args.output / f"sources-{args.space}")
-    collect(sources, device, [], 0, args.collect, kinds, folder, progress)
-    histories = functools.cache(lambda kind: read_histories([str(folder)], Objective(), kind))
+    collected = made(args.output / f"sources-{args.space}")
+    collect(sources, device, [], 0, args.collect, kinds, collected, progress)
+    histories = functools.cache(lambda kind: read_histories([str(collected)], Objective(), kind))
     for target in args.targets:
         searches, known = {}, {}
         for symbol, kind in KINDS.items():
