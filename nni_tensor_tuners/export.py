@@ -9,7 +9,7 @@ from .measure.remote import find_again
 from .study import records
 from .tasks import from_dict
 from .tasks.device import usable_cores
-from .tasks.program import ProgramTask, database
+from .tasks.program import DLIGHT, ProgramTask, database
 from .tasks.target import target_of
 
 # What succeeded within a trial's limits must not fail here by others.
@@ -188,28 +188,54 @@ def write_database(ranked, folder):
     ------
     ValueError
         If they are of no program: a template's schedule is one of TVM's, but not of a module that a user has.
+
+    Returns
+    -------
+    How many: DLight's, which TVM makes by itself, is left out.
     """
     task, device = from_dict(ranked[0]["workload"]), find_again(ranked[0]["device"])
     if not isinstance(task, ProgramTask):
         raise ValueError(f"--database: it is for programs; {task.operator} is scheduled by a template")
-    schedules = [(task.source, task.schedule(each["config"], device), each["retimed_ms"] / 1e3) for each in ranked]
+    sketched = [each for each in ranked if each["config"] != DLIGHT]
+    schedules = [(task.source, task.schedule(each["config"], device), each["retimed_ms"] / 1e3) for each in sketched]
     database.add(folder, schedules, target_of(device))
+    return len(schedules)
+
+
+def untuned(candidates):
+    """The record, without timings, of the schedule that a program has where nothing is tuned; None of anything but a program.
+
+    Parameters
+    ----------
+    candidates
+        Records of one workload on one device.
+    """
+    task, device = from_dict(candidates[0]["workload"]), find_again(candidates[0]["device"])
+    config = task.default(device) if isinstance(task, ProgramTask) else None
+    return config and {**{key: candidates[0][key] for key in ("workload", "device")}, "config": config}
 
 
 def finish(found, output, progress, count=4, rounds=3, into=None):
     """Time the best records of an experiment again, and export the winner to a folder; ``progress`` as for `local.tune`.
 
-    ``into`` names a folder for `write_database`; None for none.
+    The default schedule of a program takes part: no search space has a GPU's. ``into`` names a folder for `write_database`; None for
+    none.
     """
-    ranked, numpy_tflops = time_again(finalists(found, count), rounds, progress.say)
+    candidates = finalists(found, count)
+    default = untuned(candidates) if candidates else None
+    if default and all(each["config"] != default["config"] for each in candidates):
+        candidates.append(default)
+    ranked, numpy_tflops = time_again(candidates, rounds, progress.say)
     best = ranked[0]
     write(best, numpy_tflops, output)
     beside = ""
     if numpy_tflops is not None:
         ratio = best["retimed_tflops"] / numpy_tflops
         beside = f", {ratio:.2f} x NumPy's {numpy_tflops:.4g} TFLOPS on {usable_cores()} cores"
+    elif default and (timed := [each for each in ranked if each["config"] == default["config"]]):
+        ratio = best["retimed_tflops"] / timed[0]["retimed_tflops"]
+        beside = f", {ratio:.2f} x the default schedule's {timed[0]['retimed_tflops']:.4g} TFLOPS"
     progress.say(f"best, timed again: {best['retimed_tflops']:.4g} TFLOPS ({best['retimed_ms']:.4g} ms){beside}")
     if into is not None:
-        write_database(ranked, into)
-        progress.say(f"added to {into}: {len(ranked)} schedules")
+        progress.say(f"added to {into}: {write_database(ranked, into)} schedules")
     progress.say(f"written to {output}: {', '.join(sorted(path.name for path in Path(output).iterdir()))}")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from conftest import TESTS
 from cuda_emulator import kernels_in
 from test_cuda import emulated, instantiated, source_of
 
-from nni_tensor_tuners import SearchSpace
+from nni_tensor_tuners import SearchSpace, export
 from nni_tensor_tuners.cli import main
 from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
 from nni_tensor_tuners.tasks.features import code_size, vector
-from nni_tensor_tuners.tasks.program import Program, ProgramTask, parse, sketches
+from nni_tensor_tuners.tasks.program import DLIGHT, Program, ProgramTask, parse, sketches
 from nni_tensor_tuners.tasks.program.load import load
 from nni_tensor_tuners.tasks.program.traces import plain
 from nni_tensor_tuners.tasks.target import target_of
@@ -42,8 +43,8 @@ def softmax():
     return Program("softmax(n=24, m=32)")
 
 
-def space_of(task):
-    return SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+def space_of(task, device=CPU):
+    return SearchSpace.from_json(task.search_space(device), task.constraints(device))
 
 
 # Reading.
@@ -237,6 +238,16 @@ def test_dlight_s_schedule_is_described_as_any_other(softmax):
     np.testing.assert_array_equal(softmax.describer(gpu, "relation")(default), expected)
 
 
+def test_dlight_s_schedule_takes_part_in_the_end_but_is_added_to_no_database(softmax, monkeypatch, tmp_path):
+    monkeypatch.setattr(export, "find_again", lambda place: GENERIC["cuda"])
+    monkeypatch.setattr(export, "from_dict", lambda workload: softmax)
+    config = softmax.settler(GENERIC["cuda"])(space_of(softmax, GENERIC["cuda"]).sample(random.Random(0)))
+    sketched = {"config": config, "workload": {}, "device": {}}
+    default = export.untuned([sketched])
+    assert default == {**sketched, "config": DLIGHT}
+    assert export.write_database([{**default, "retimed_ms": 1.0}, {**sketched, "retimed_ms": 2.0}], tmp_path) == 1
+
+
 def test_code_that_takes_long_to_compile_is_refused():
     task, rng = Program("tbs()"), random.Random(0)
     settle, space = task.settler(CPU), space_of(task)
@@ -292,20 +303,21 @@ def test_tuning_a_program_without_nni(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = ["tune", f"{OPS}:product(n=24, k=32, m=40)", "--local", "--search", "Bansor", "--trials", "3", "--output", "out"]
     assert main(command) == 0
-    assert "3 trials (3 no_error)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "3 trials (3 no_error)" in printed and re.search(r"best, timed again: .*, \d+\.\d\d x the default schedule's", printed)
     found = records.read(tmp_path / "out" / records.RECORDS)
     assert found[0]["config"] == from_dict(found[0]["workload"]).first(CPU)[0]  # what is known to be sound comes first
     assert len({record["config"]["sketch"]["_name"] for record in found[1:]}) == 1  # a round is longer than this
     ran = subprocess.run([sys.executable, tmp_path / "out" / "run_kernel.py"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0 and "largest difference from the unscheduled program" in ran.stdout, ran.stderr
 
-    assert main(["export", "out", "--top", "2", "--rounds", "1", "--output", "again", "--database", "database"]) == 0
-    assert "added to database: 2 schedules" in capsys.readouterr().out
+    assert main(["export", "out", "--top", "3", "--rounds", "1", "--output", "again", "--database", "database"]) == 0
+    assert "added to database: 3 schedules" in capsys.readouterr().out
     from tvm.s_tir import meta_schedule as ms
 
     task, best = from_dict(found[0]["workload"]), json.loads((tmp_path / "again" / "best.json").read_text())
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "database"))
-    assert len(database.get_all_tuning_records()) == 2
+    assert len(database.get_all_tuning_records()) == 3
     asked = tvm.IRModule(
         {"main": load(f"{OPS}:product(n=24, k=32, m=40)").with_attr("global_symbol", "main")}
     )  # as a user has it
