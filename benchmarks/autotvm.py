@@ -81,7 +81,8 @@ def transfer(args, device, progress):
         searches, known = {}, {}
         for symbol, kind in KINDS.items():
             searches[symbol] = ("AutoTVM", {**R, "features": kind})
-            if kind != CONFIGURATION or target != MATMUL:
+            # Sketches of convolutions have different parameters: those of a kernel of one element lack its loops.
+            if kind != CONFIGURATION or (target != MATMUL and args.space == "template"):
                 searches[f"{symbol}, transfer"] = searches[symbol]
                 known[f"{symbol}, transfer"] = histories
         folder = made(args.output / f"transfer-{target}-{args.space}")
