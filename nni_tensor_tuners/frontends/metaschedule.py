@@ -31,6 +31,7 @@ from ..measure.reference import expected_output
 from ..search import check_class_args, create_search
 from ..space import SearchSpace
 from ..study import Study
+from ..tasks.compiling import compiled
 from ..tasks.device import find_device, usable_cores
 from ..tasks.features import describer
 from ..tasks.program import Program, sketches
@@ -38,7 +39,6 @@ from ..tasks.program.default import default
 from ..tasks.program.load import save
 from ..tasks.shared import shared_folder
 from ..tasks.target import device_of
-from ..tasks.vector_math import compiled
 
 # A process that builds is replaced after so many: TVM's memory grows with them.
 BUILDS_PER_PROCESS = 64

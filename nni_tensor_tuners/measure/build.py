@@ -5,8 +5,8 @@ import shutil
 
 import tvm  # noqa: F401  before a keeper forks: it imports this module for that
 
+from ..tasks.compiling import compiled
 from ..tasks.cuda_limits import check_limits
-from ..tasks.vector_math import compiled
 
 # Before a kernel's binary, at the end of its CUDA source, where `remote.compile_cuda_here` sends it along.
 BINARY = "// compiled by tensor-tuners: "

@@ -105,10 +105,6 @@ class Tunable(ABC):
 
         return describer(features, module_of, target_of(device))
 
-    def imports(self, device):
-        """Names of modules that measuring a configuration needs besides TVM, where importing them takes seconds."""
-        return ()
-
     def first(self, device):
         """Configurations that are known to be sound without measuring; a study begins with them."""
         return []
@@ -187,6 +183,10 @@ class Task(Tunable):
     def built(self, config, device):
         """The module that is built where a configuration is asked for (`settler`); raises as `module`."""
         return self.module(config, device)
+
+    def imports(self, device):
+        """Names of modules that building a configuration needs besides TVM, where importing them takes seconds."""
+        return ()
 
 
 class TemplateTask(Task):

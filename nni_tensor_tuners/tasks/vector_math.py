@@ -41,7 +41,7 @@ def compiled(module, target, compiler=None):
     """``tvm.compile(module, target)``; on a CPU float32's exp, what TVM makes of it (sigmoid, exp10), erf and tanh are then vectors.
 
     exp is within 1 unit in the last place, subnormal results included, erf and tanh within 6. Infinity and NaN are what they are
-    to libm. Other types, and vectors of other than `LANES`, are compiled as TVM does, and a GPU's module in `cuda_limits.lowering`.
+    to libm. Other targets and types, and vectors of other than `LANES`, are compiled as TVM does.
 
     Parameters
     ----------
@@ -53,11 +53,6 @@ def compiled(module, target, compiler=None):
     import tvm
 
     compiler = compiler or tvm.compile
-    if target.kind.name == "cuda":
-        from .cuda_limits import lowering
-
-        with lowering(module):
-            return compiler(module, target)
     if target.kind.name != "llvm":
         return compiler(module, target)
     _register()

@@ -1,9 +1,9 @@
 """From a model to its tasks, and from their schedules to a compiled model. TVM is imported inside functions only."""
 
+from ..compiling import compiled
 from ..program import database, dlight
 from ..program.definition import outermost_parallel
 from ..target import target_of
-from ..vector_math import compiled
 from . import transposed
 from .pack import packed
 from .permuted import permuted
