@@ -10,8 +10,8 @@ transfer: figures 8 and 9. Random configurations of the sources are measured; fo
 features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
 `--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
-Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean reaches what R from scratch
-has at the end.
+Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what R from
+scratch has at the end.
 
 Every trial is recorded as it ends, and the same command goes on where it was interrupted.
 """
@@ -48,6 +48,7 @@ if find_spec("torch"):
     COMPONENTS["TreeGRU, rank"] = {"model": "treegru", "batch_size": BATCH}
     COMPONENTS["TreeGRU, regression"] = {**COMPONENTS["TreeGRU, rank"], "objective": "regression"}
 MATMUL = "matmul-1024"
+SHARES = (0.9, 0.95, 0.98, 0.99, 1)
 KINDS = {"S": CONFIGURATION, "x": "loop", "R": "relation"}
 
 
@@ -89,9 +90,11 @@ def transfer(args, device, progress):
         runs = compare(task_named(target, args.space), device, [], searches, args.seeds, args.trials, folder, progress, known)
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
+        percents = " ".join(f"{share:>4.0%}" for share in SHARES)
+        progress.say(f"trials until it has {percents} of what R from scratch has after {args.trials}")
         for label in rows:
-            reached = [trial for trial, best in enumerate(means[label], 1) if best >= means["R"][-1]]
-            progress.say(f"{label:<12} reaches what R from scratch has after {args.trials}: {reached[0] if reached else '-'}")
+            reached = (next((n for n, best in enumerate(means[label], 1) if best >= share * means["R"][-1]), "-") for share in SHARES)
+            progress.say(f"{label:<19} " + " ".join(f"{trial:>4}" for trial in reached))
 
 
 def shown(title, runs, trials, drawing, progress):
