@@ -93,7 +93,9 @@ def transfer(args, device, progress):
         percents = " ".join(f"{share:>4.0%}" for share in SHARES)
         progress.say(f"trials until it has {percents} of what R from scratch has after {args.trials}")
         for label in rows:
-            reached = (next((n for n, best in enumerate(means[label], 1) if best >= share * means["R"][-1]), "-") for share in SHARES)
+            reached = (
+                next((n for n, best in enumerate(means[label], 1) if best >= share * means["R"][-1]), "-") for share in SHARES
+            )
             progress.say(f"{label:<19} " + " ".join(f"{trial:>4}" for trial in reached))
 
 
