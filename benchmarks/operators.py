@@ -318,11 +318,11 @@ def main():
     if args.metaschedule and device.kind != "cpu":
         sys.exit("error: --metaschedule: on a CPU only")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent.resolve()), os.environ.get("PYTHONPATH", "")])
-    start = time.monotonic()
+    begun = time.monotonic()
     args.output.mkdir(parents=True, exist_ok=True)
     slug = _slug(device.name)
     jobs = args.jobs or (usable_cores() if device.kind == "cuda" else 1)
-    trials = Trials(args.output / f"{slug}.jsonl", device, jobs, start + args.minutes * 60)
+    trials = Trials(args.output / f"{slug}.jsonl", device, jobs, begun + args.minutes * 60)
     share = args.minutes * 60 / (len(named) + bool(args.landscape))  # none of the last go short
     torch_python = os.environ.get("TORCH_PYTHON", sys.executable)
     seeds_of = dict(text.split("=") for text in args.seeds_of)
@@ -331,7 +331,7 @@ def main():
     for record in wrong:
         print(f"WRONG: {record['workload']} {record['config']}: {record['error']}")
     print(f"{len(CHECKED)} small shapes, {args.check} configurations each, against NumPy on {device.name}: {len(wrong)} wrong")
-    start, begun = time.monotonic(), start
+    start = time.monotonic()
 
     peak, rows = peak_tflops(device), []
     for turn, (label, workload) in enumerate(named.items()):

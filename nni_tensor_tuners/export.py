@@ -210,8 +210,8 @@ def untuned(candidates):
     candidates
         Records of one workload on one device.
     """
-    task, device = from_dict(candidates[0]["workload"]), find_again(candidates[0]["device"])
-    config = task.default(device) if isinstance(task, ProgramTask) else None
+    task = from_dict(candidates[0]["workload"])
+    config = task.default(find_again(candidates[0]["device"])) if isinstance(task, ProgramTask) else None
     return config and {**{key: candidates[0][key] for key in ("workload", "device")}, "config": config}
 
 

@@ -312,12 +312,13 @@ def test_tuning_a_program_without_nni(tmp_path, monkeypatch, capsys):
     assert ran.returncode == 0 and "largest difference from the unscheduled program" in ran.stdout, ran.stderr
 
     assert main(["export", "out", "--top", "3", "--rounds", "1", "--output", "again", "--database", "database"]) == 0
-    assert "added to database: 3 schedules" in capsys.readouterr().out
+    timed = sum(not record["early_stopped"] for record in found)  # the first, the default schedule, is; others may be far slower
+    assert f"added to database: {timed} schedules" in capsys.readouterr().out
     from tvm.s_tir import meta_schedule as ms
 
     task, best = from_dict(found[0]["workload"]), json.loads((tmp_path / "again" / "best.json").read_text())
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "database"))
-    assert len(database.get_all_tuning_records()) == 3
+    assert len(database.get_all_tuning_records()) == timed
     asked = tvm.IRModule(
         {"main": load(f"{OPS}:product(n=24, k=32, m=40)").with_attr("global_symbol", "main")}
     )  # as a user has it

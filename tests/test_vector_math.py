@@ -8,10 +8,10 @@ import tvm
 from tvm import te, tirx
 
 from nni_tensor_tuners.measure.build import compile_module
+from nni_tensor_tuners.tasks.compiling import compiled
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.target import target_of
-from nni_tensor_tuners.tasks.vector_math import compiled
 
 CPU = find_device("cpu")
 TARGETS = [target_of(CPU), *(tvm.target.Target({"kind": "llvm", "mcpu": name}) for name in ("haswell", "x86-64"))]

@@ -27,12 +27,9 @@ def main():
     device = Device(**json.loads(sys.argv[1]))
     # TVM imports PyTorch where that is installed, and asks it for a GPU: CUDA would start here, and work in no process forked later.
     sys.modules["torch"] = None
-    with contextlib.suppress(Exception), DeviceLock(device).shared():  # the workers meet what goes wrong, and report it
-        from . import build, cores, reference, timing  # noqa: F401
-    del sys.modules["torch"]  # an operator's own reference may want it
-    gc.collect()
-    gc.freeze()  # else the workers copy the pages in which garbage collection counts
     keeper = _Keeper(device)
+    keeper.load([f"{__package__}.{name}" for name in ("build", "cores", "reference", "timing")])
+    del sys.modules["torch"]  # an operator's own reference may want it
     signal.signal(signal.SIGCHLD, keeper.reap)
     if len(sys.argv) > 2:
         keeper.listen(endpoint, float(sys.argv[3]))
@@ -49,6 +46,16 @@ class _Keeper:
         self._device = device
         self._workers = {}  # process id -> (where its end is told, the connection it was asked for over)
         self._ends = selectors.PollSelector()  # with no file of its own, which workers would share
+
+    def load(self, names):
+        """Import modules that were not yet."""
+        if missing := [name for name in names if name not in sys.modules]:
+            # The workers meet what goes wrong, and report it.
+            with contextlib.suppress(Exception), DeviceLock(self._device).shared():
+                for name in missing:
+                    importlib.import_module(name)
+            gc.collect()
+            gc.freeze()  # else the workers copy the pages in which garbage collection counts
 
     def listen(self, endpoint, idle_seconds):
         """Fork workers for all who connect, until nobody has been connected for so long."""
@@ -87,7 +94,7 @@ class _Keeper:
             if not length:
                 return False
             names = connection.recv(int.from_bytes(length, "little"), socket.MSG_WAITALL)
-            self._import(json.loads(names))
+            self.load(json.loads(names))
         except (ConnectionResetError, ValueError):  # whoever asked died, after it had asked or while it did
             return False
         *streams, fate, errors = received
@@ -103,15 +110,6 @@ class _Keeper:
         self._workers[pid] = fate, connection
         self.reap()  # it may have ended before it was entered
         return True
-
-    def _import(self, names):
-        """Import modules that were not yet."""
-        if missing := [name for name in names if name not in sys.modules]:
-            with contextlib.suppress(Exception), DeviceLock(self._device).shared():  # the worker meets what goes wrong
-                for name in missing:
-                    importlib.import_module(name)
-            gc.collect()
-            gc.freeze()
 
     def _close(self, connection):
         """End the workers that were asked for over a connection."""

@@ -13,8 +13,7 @@ from ..study import records
 from ..tasks import from_dict
 from ..tasks.network import lower, models
 from ..tasks.network.definition import own_config
-from ..tasks.program import database, dlight
-from ..tasks.program.sketches import SKETCH
+from ..tasks.program import DLIGHT, database
 from ..tasks.target import target_of
 from . import runner
 from .earlier import first_records, known_records
@@ -108,7 +107,8 @@ def finish(found, output, progress, rounds=3, into=None):
     with tempfile.TemporaryDirectory() as scratch:
         built, compiled = {}, {}
         for number, (way, best) in enumerate(ways.items()):
-            tasks = [(network.tasks[name], config, seconds) for name, config, seconds in best if not _is_untuned(config)]
+            # DLight's `lower.build` makes by itself.
+            tasks = [(network.tasks[name], config, seconds) for name, config, seconds in best if config != DLIGHT]
             built[way] = [(task.source, task.schedule(config, device), seconds) for task, config, seconds in tasks]
             compiled[way] = Path(scratch) / f"way{number}.so"
             lower.build(module, [pair for *pair, _ in built[way]], device).export_library(str(compiled[way]))
@@ -136,11 +136,6 @@ def finish(found, output, progress, rounds=3, into=None):
     difference = summary["differences"][fastest]
     if not difference <= TOLERANCE:
         raise ValueError(f"the tuned model's answer is {difference:.1e} of the largest output off the untuned one's")
-
-
-def _is_untuned(config):
-    """Whether a configuration is what `lower.build` does by itself on a GPU."""
-    return config[SKETCH]["_name"] == dlight.NAME
 
 
 def network_of(found):

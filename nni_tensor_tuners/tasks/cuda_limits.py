@@ -8,6 +8,7 @@ from tvm.s_tir import transform as s_tir
 from tvm.tirx import transform as tirx
 
 from .cuda import VTHREADS
+from .target import pass_context
 
 # On every CUDA device: threads along a block's third dimension, and bytes that one instruction copies.
 THREADS_Z = 64
@@ -75,11 +76,9 @@ def lowering(module):
     in float32 do, TVM's StorageRewrite has both in one buffer of the first type, and then refuses the access. In this context it
     leaves them apart, and MergeSharedMemoryAllocations lays them over each other.
     """
-    now = tvm.transform.PassContext.current()
     functions = (function for function in module.functions.values() if isinstance(function, tvm.tirx.PrimFunc))
-    if not any(FRAGMENTS in function.script() for function in functions):
-        return now
-    return tvm.transform.PassContext(opt_level=now.opt_level, config={**now.config, "tirx.merge_static_smem": True})
+    fragments = any(FRAGMENTS in function.script() for function in functions)
+    return pass_context({"tirx.merge_static_smem": True} if fragments else {})
 
 
 def shared_bytes(program):

@@ -31,6 +31,14 @@ def device_of(target):
     return replace(GENERIC["cuda"], name=arch, identity=arch, arch=arch, **limits_of(arch))
 
 
+def pass_context(options):
+    """TVM's current ``PassContext``, with further options."""
+    import tvm
+
+    now = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(opt_level=now.opt_level, config={**now.config, **options})
+
+
 def bare_context(module, target):
     """MetaSchedule's ``TuneContext``, without reading the tensor instructions of all devices first, which takes ten seconds."""
     from tvm.s_tir import meta_schedule as ms

@@ -8,6 +8,8 @@ import math
 import struct
 from functools import cache
 
+from .target import pass_context
+
 # exp(r) = 1 + r + r^2 q(r) for |r| <= log(2) / 2, to 2^-28; erf(x) and tanh(x) = x P(x^2) / Q(x^2) up to where they round to 1, to
 # 2^-25. The coefficients are those of least relative error, by Lawson's iteration of weighted least squares.
 EXP = 0.4999999403953552, 0.1666651964187622, 0.04166839271783829, 0.008368780836462975, 0.0013814467238262296
@@ -37,28 +39,10 @@ TO_INTEGER, TO_INTEGER_BITS = 1.5 * 2.0**23, 0x4B400000  # adding it rounds to a
 LANES = (*range(1, 17), 32, 64)
 
 
-def compiled(module, target, compiler=None):
-    """``tvm.compile(module, target)``; on a CPU float32's exp, what TVM makes of it (sigmoid, exp10), erf and tanh are then vectors.
-
-    exp is within 1 unit in the last place, subnormal results included, erf and tanh within 6. Infinity and NaN are what they are
-    to libm. Other targets and types, and vectors of other than `LANES`, are compiled as TVM does.
-
-    Parameters
-    ----------
-    module, target
-        An IRModule, of PrimFuncs and, if it has any, Relax functions; a ``tvm.target.Target``.
-    compiler
-        What is called with the module and the target, instead of ``tvm.compile``.
-    """
-    import tvm
-
-    compiler = compiler or tvm.compile
-    if target.kind.name != "llvm":
-        return compiler(module, target)
+def lowering():
+    """The ``PassContext`` to compile a module in that was `linked`; for a CPU."""
     _register()
-    now = tvm.transform.PassContext.current()
-    with tvm.transform.PassContext(opt_level=now.opt_level, config={**now.config, "tirx.enable_fast_math": True}):
-        return compiler(_linked(module), target)
+    return pass_context({"tirx.enable_fast_math": True})
 
 
 @cache
@@ -80,7 +64,7 @@ def _register():
         register_op_attr(f"tirx.{name}", "llvm.fastmath.FLowerIntrinsic", called(name))
 
 
-def _linked(module):
+def linked(module):
     """A module whose PrimFuncs import the functions, where they may come to call them."""
     import tvm
     from tvm import tirx
