@@ -46,6 +46,17 @@ def to_few(outer=3, kernel=(3, 3), strides=1, dilation=1):
     return _module((2, 32, 9, 10), layers)
 
 
+def depthwise(follows):
+    """A depthwise convolution with two filters a channel, and what may follow it."""
+    weight, op = relax.const(np.random.default_rng(0).uniform(-0.2, 0.2, (48, 1, 3, 3)).astype("float32")), relax.op
+
+    def layers(emit, x):
+        x = emit(op.nn.conv2d(x, weight, strides=[2, 1], padding=[1, 1, 1, 1], groups=24))
+        return emit(op.nn.relu(x)) if follows else x
+
+    return _module((1, 24, 9, 10), layers)
+
+
 def dynamic():
     return _module((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
 

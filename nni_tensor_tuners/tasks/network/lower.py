@@ -7,6 +7,7 @@ from ..target import target_of
 from . import transposed
 from .pack import packed
 from .permuted import permuted
+from .planes import in_planes
 from .rewrite import rewritten
 from .winograd import transformed
 
@@ -36,6 +37,7 @@ def lowered(module, device, winograd=None):
     for_cpus = [
         lambda module: transformed(module, lanes, winograd or {}),
         lambda module: packed(module, lanes),
+        lambda module: in_planes(module, lanes),
         lambda module: permuted(module, lanes),
     ]
     module = _after(
