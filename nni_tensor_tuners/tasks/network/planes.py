@@ -84,7 +84,10 @@ def depthwise(shape, filters, kernel, strides, padding, dilation, lanes):
         return read * weight[f, ry, rx]
 
     conv = te.compute(
-        (n, filters, out_high, computed), lambda *place: te.sum(term(*place), axis=[ry, rx]), name="conv", varargs_names=[*"nfyx"]
+        (n, filters, out_high, computed),
+        lambda *place: te.sum(term(*place), axis=[ry, rx]),
+        name="conv",
+        varargs_names=[*"nfyx"],
     )
     result = te.compute((n, filters, out_high, out_wide), lambda *place: conv[place], name="depthwise", varargs_names=[*"nfyx"])
     function = te.create_prim_func([data, weight, result])
