@@ -27,8 +27,8 @@ from peak import peak
 from nni_tensor_tuners.cli.progress import Progress
 from nni_tensor_tuners.frontends.local import LocalStudy
 from nni_tensor_tuners.networks import runner
-from nni_tensor_tuners.networks.finish import winners
 from nni_tensor_tuners.networks.earlier import first_records
+from nni_tensor_tuners.networks.finish import winners
 from nni_tensor_tuners.networks.prepare import lowered, prepare
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks.device import find_device, usable_cores
@@ -168,8 +168,11 @@ def compare(args):
         print(f"{variant:<26}{geometric_mean(each):8.2f}{min(each):8.2f}")
 
 
-def timed_in_turns(name, built, rounds, folder):
-    """Latency in ms of each variant, and how much its answer differs from the last one's, relative to the largest number."""
+def timed_in_turns(name, built, rounds, folder, programs=None):
+    """Latency in ms of each variant, and how much its answer differs from the last one's, relative to the largest number.
+
+    ``programs`` are those that run variants, where that is not `networks.runner`.
+    """
     model = models.read(name)
     rng, shapes = np.random.default_rng(0), [[int(extent) for extent in each.ty.shape] for each in model["main"].params]
     inputs = folder / f"{model_name(name)}-inputs.npz"
@@ -178,7 +181,8 @@ def timed_in_turns(name, built, rounds, folder):
     for turn in range(rounds):
         for variant, path in (list(built.items()) if turn % 2 else list(built.items())[::-1]):
             output = folder / "outputs.npz"
-            times[variant].append(runner.run(path, inputs, output))
+            by = {"program": programs[variant]} if programs and variant in programs else {}
+            times[variant].append(runner.run(path, inputs, output, **by))
             with np.load(output) as file:
                 answers[variant] = file["arr_0"]
     expected = answers[list(built)[-1]]

@@ -6,6 +6,8 @@ where an interrupted one stopped. `make gpu` calls it for a GPU, `make operators
 
 The library is cuBLAS or cuDNN on a GPU, oneDNN or MKL on a CPU, through PyTorch, where TORCH_PYTHON (default: this interpreter)
 has it; on a CPU also NumPy, for matrix multiplications by the fastest of OpenBLAS's kernels for this processor.
+
+`operators.py --suite cpu` is `suite.py`: operators with constant weights, beside onnxruntime and PyTorch.
 """
 
 import argparse
@@ -283,6 +285,10 @@ def _slug(text):
 
 
 def main():
+    if sys.argv[1:3] == ["--suite", "cpu"]:
+        from suite import main as suite
+
+        return suite(sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "workloads", nargs="+", metavar="WORKLOAD", help='named workloads, or programs of ours: "softmax(n=8192)"'

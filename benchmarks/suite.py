@@ -1,14 +1,18 @@
-"""Operators with constant weights, as networks have them, on a CPU: our kernels beside onnxruntime's.
+"""Operators with constant weights, as networks have them, on a CPU: our kernels beside onnxruntime's and oneDNN's.
 
 usage: suite.py [GROUP ...] [--trials 64] [--seed 0] [--rounds 5] [--output runs/suite]
+       operators.py --suite cpu [GROUP ...]    the same
 
 Each operator is a model of its own, tuned as a network is: weights packed, a default schedule first, WalkGP for the rest of the
-trials. The best schedules are timed again, and the compiled model is timed in turns with onnxruntime on the same threads, each time
-in a fresh process; answers are compared. An interrupted run goes on.
+trials. The best schedules are timed again, and the compiled model is timed in turns with onnxruntime on the same threads, and with
+PyTorch (oneDNN, MKL) where TORCH_PYTHON (default: this interpreter) has it and onnx; each time in a fresh process; answers are
+compared. The better of the libraries counts. An interrupted run goes on.
 """
 
 import argparse
 import os
+import subprocess
+import sys
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -69,7 +73,11 @@ SUITE = {
     },
     "batched": {
         f"{batch}x{rows}x{inner}x{columns}": f"batched(batch={batch}, rows={rows}, inner={inner}, columns={columns})"
-        for batch, rows, inner, columns in [(12, 128, 64, 128), (12, 128, 128, 64), (12, 512, 32, 512), (12, 512, 512, 32)]
+        for batch, rows, inner, columns in [(12, 128, 64, 128), (12, 512, 32, 512), (12, 512, 512, 32)]
+    }
+    | {  # of OpEvo, at batch 12: the first is BERT's product of attention and values
+        f"bmm{number}": f"batched(batch=12, rows=128, inner={inner}, columns={columns}, layout='{layout}')"
+        for number, (inner, columns, layout) in enumerate([(128, 64, "NN"), (128, 64, "TN"), (64, 128, "NT")], 1)
     },
     "alexnet": {
         "c1": "conv(channels=3, image=(227,227), filters=64, kernel=11, strides=4, padding=0)",
@@ -80,6 +88,8 @@ SUITE = {
         "c3d": "conv(channels=3, image=(16,224,224), filters=64, kernel=7, strides=2)",
     },
 }
+
+COLUMNS = ["tuned", "default", "PyTorch", "onnxruntime"]
 
 
 def _model(inputs, compute):
@@ -124,49 +134,67 @@ def product(rows, inner, columns):
     return _model([(rows, inner)], lambda data, weight: relax.op.matmul(data, weight(inner, columns)))
 
 
-def batched(batch, rows, inner, columns):
+def batched(batch, rows, inner, columns, layout="NN"):
+    """Products of two inputs; ``layout`` says which of them lie transposed (T)."""
     from tvm import relax
 
-    return _model([(batch, rows, inner), (batch, inner, columns)], lambda a, b, _: relax.op.matmul(a, b))
+    def turned(operand, how):
+        return relax.op.permute_dims(operand, [0, 2, 1]) if how == "T" else operand
+
+    shapes = [(batch, rows, inner), (batch, inner, columns)]
+    given = [(n, b, a) if how == "T" else (n, a, b) for (n, a, b), how in zip(shapes, layout)]
+    return _model(given, lambda a, b, _: relax.op.matmul(turned(a, layout[0]), turned(b, layout[1])))
 
 
-def main():
+def torch_program():
+    """The command that runs `torch_model.py`, where there is an interpreter for it, else None."""
+    python = os.environ.get("TORCH_PYTHON", sys.executable)
+    found = subprocess.run([python, "-c", "import torch, onnx"], capture_output=True, check=False).returncode == 0
+    return [python, str(Path(__file__).with_name("torch_model.py"))] if found else None
+
+
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", default=list(SUITE), metavar="GROUP", help=", ".join(SUITE))
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("runs/suite"))
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if unknown := [group for group in args.groups if group not in SUITE]:
         parser.error(f"no group {unknown[0]!r}; there are {', '.join(SUITE)}")
     os.environ["TVM_NUM_THREADS"] = str(usable_cores())
-    device = find_device("cpu")
+    # The program that times in PyTorch has no place for this package.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    device, torch = find_device("cpu"), torch_program()
     print(f"{device.name}, {usable_cores()} cores, at most {peak():.0f} GFLOPS (peak.py)")
     print(f"{args.trials} trials; ms, medians of {args.rounds} turns", flush=True)
     everything = []
     for group in args.groups:
         ratios = []
-        print(f"\n{group:<20}{'tuned':>10}{'default':>10}{'onnxruntime':>13}{'':>4}onnxruntime / tuned", flush=True)
+        print(f"\n{group:<20}" + "".join(f"{head:>13}" for head in COLUMNS) + "    better library / tuned", flush=True)
         for label, call in SUITE[group].items():
             folder = args.output / group / label.replace("/", "-")
             folder.mkdir(parents=True, exist_ok=True)
             text = f"{Path(__file__).resolve()}:{call}"
             network, found, _ = ours(text, "WalkGP", args.seed, args.trials, folder)
             module = lowered(text, None, device, network.description["winograd"])
+            onnx = to_onnx(text, None, folder / "model.onnx")
             built = {
                 "tuned": build(module, of_network(network, found), folder / "model.so"),
                 "default": build(module, of_network(network, first_records(network, device)), folder / "default.so"),
-                "onnxruntime": to_onnx(text, None, folder / "model.onnx"),
+                **({"PyTorch": onnx} if torch else {}),
+                "onnxruntime": onnx,
             }
-            times, differences = timed_in_turns(text, built, args.rounds, folder)
+            times, differences = timed_in_turns(text, built, args.rounds, folder, {"PyTorch": torch})
             if max(differences.values()) > 1e-4:
                 raise SystemExit(f"error: {group} {label}: answers differ by {max(differences.values()):.1e}")
-            ratios.append(times["onnxruntime"] / times["tuned"])
-            print(f"{label:<20}{times['tuned']:10.4f}{times['default']:10.4f}{times['onnxruntime']:13.4f}{ratios[-1]:10.2f}", flush=True)
+            ratios.append(min(times[library] for library in COLUMNS[2:] if library in times) / times["tuned"])
+            ms = (f"{times[name]:.4f}" if name in times else "" for name in COLUMNS)
+            print(f"{label:<20}" + "".join(f"{each:>13}" for each in ms) + f"{ratios[-1]:10.2f}", flush=True)
         everything += ratios
-        print(f"{'geometric mean':<53}{geometric_mean(ratios):10.2f}, least {min(ratios):.2f}", flush=True)
-    print(f"\n{'all, geometric mean':<53}{geometric_mean(everything):10.2f}, least {min(everything):.2f}")
+        print(f"{'geometric mean':<72}{geometric_mean(ratios):10.2f}, least {min(ratios):.2f}", flush=True)
+    print(f"\n{'all, geometric mean':<72}{geometric_mean(everything):10.2f}, least {min(everything):.2f}")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,10 @@ WARM_SECONDS = 0.5
 ROUNDS = 4
 
 
-def run(model, inputs, outputs, seconds=1.0):
+def run(model, inputs, outputs, seconds=1.0, program=(sys.executable, "-m", __name__)):
     """The median latency in ms of a model, timed for some seconds in a fresh process that has the device alone.
+
+    ``program`` starts it, a command that `main` is at the end of.
 
     Raises
     ------
@@ -31,19 +33,25 @@ def run(model, inputs, outputs, seconds=1.0):
         With its last line, if it fails.
     """
     environment = {**os.environ, **dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS"), str(usable_cores()))}
-    command = [sys.executable, "-m", __name__, str(model), str(inputs), str(outputs), str(seconds)]
+    command = [*map(str, program), str(model), str(inputs), str(outputs), str(seconds)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it died"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])["latency_ms"]
 
 
-def main(model, inputs, outputs, seconds):
+def read(model, given):
+    """A function that runs a model on arrays, and one that makes arrays of what it returned."""
+    return (_onnx if model.endswith(".onnx") else _tvm)(model, given)
+
+
+def main(model, inputs, outputs, seconds, read=read):
+    """Time a model, and print what it takes; ``read`` is as this module's."""
     import numpy as np
 
     with np.load(inputs) as file:
         given = [file[name] for name in sorted(file.files, key=int)]
-    call, read = _onnx(model, given) if model.endswith(".onnx") else _tvm(model, given)
+    call, arrays = read(model, given)
     device, seconds = find_device(), float(seconds)
     with DeviceLock(device).exclusive():
         answer = call()
@@ -52,7 +60,7 @@ def main(model, inputs, outputs, seconds):
             times = _times(call, seconds)
             if device.kind != "cpu" or not disturbed():
                 break
-    np.savez(outputs, *read(answer))
+    np.savez(outputs, *arrays(answer))
     print(json.dumps({"latency_ms": median(times) * 1e3, "runs": len(times)}))
 
 
