@@ -181,8 +181,8 @@ def timed_in_turns(name, built, rounds, folder, programs=None):
     for turn in range(rounds):
         for variant, path in (list(built.items()) if turn % 2 else list(built.items())[::-1]):
             output = folder / "outputs.npz"
-            by = {"program": programs[variant]} if programs and variant in programs else {}
-            times[variant].append(runner.run(path, inputs, output, **by))
+            program = (programs or {}).get(variant, runner.PROGRAM)
+            times[variant].append(runner.run(path, inputs, output, program=program))
             with np.load(output) as file:
                 answers[variant] = file["arr_0"]
     expected = answers[list(built)[-1]]

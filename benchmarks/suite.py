@@ -5,7 +5,7 @@ usage: suite.py [GROUP ...] [--trials 64] [--seed 0] [--rounds 5] [--output runs
 
 Each operator is a model of its own, tuned as a network is: weights packed, a default schedule first, WalkGP for the rest of the
 trials. The best schedules are timed again, and the compiled model is timed in turns with onnxruntime on the same threads, and with
-PyTorch (oneDNN, MKL) where TORCH_PYTHON (default: this interpreter) has it and onnx; each time in a fresh process; answers are
+PyTorch (oneDNN, MKL) where TORCH_PYTHON (default: this interpreter) has it, onnx and threadpoolctl; each time in a fresh process; answers are
 compared. The better of the libraries counts. An interrupted run goes on.
 """
 
@@ -149,7 +149,7 @@ def batched(batch, rows, inner, columns, layout="NN"):
 def torch_program():
     """The command that runs `torch_model.py`, where there is an interpreter for it, else None."""
     python = os.environ.get("TORCH_PYTHON", sys.executable)
-    found = subprocess.run([python, "-c", "import torch, onnx"], capture_output=True, check=False).returncode == 0
+    found = subprocess.run([python, "-c", "import torch, onnx, threadpoolctl"], capture_output=True, check=False).returncode == 0
     return [python, str(Path(__file__).with_name("torch_model.py"))] if found else None
 
 
@@ -164,7 +164,7 @@ def main(arguments=None):
     if unknown := [group for group in args.groups if group not in SUITE]:
         parser.error(f"no group {unknown[0]!r}; there are {', '.join(SUITE)}")
     os.environ["TVM_NUM_THREADS"] = str(usable_cores())
-    # The program that times in PyTorch has no place for this package.
+    # TORCH_PYTHON need not have this package.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     device, torch = find_device("cpu"), torch_program()
     print(f"{device.name}, {usable_cores()} cores, at most {peak():.0f} GFLOPS (peak.py)")

@@ -3,12 +3,13 @@
 usage: torch_model.py MODEL.onnx INPUTS.npz OUTPUTS.npz SECONDS
 
 The fastest of the ways that PyTorch has counts: its operators as they are, images channels last in between, and oneDNN with the
-weights laid out in advance, as torch.compile has them. Prints as `networks.runner`, which times it. Needs PyTorch, NumPy, onnx and threadpoolctl.
+weights laid out in advance, as torch.compile has them. Prints as `networks.runner`, which times it. Needs PyTorch, NumPy, onnx and
+threadpoolctl.
 """
 
 import sys
-import time
 from functools import partial
+from statistics import median
 
 import onnx
 import torch
@@ -17,6 +18,9 @@ from torch.nn import functional
 
 from nni_tensor_tuners.networks import runner
 from nni_tensor_tuners.tasks.device import usable_cores
+
+# Each way is timed for so long, to choose one.
+WAY_SECONDS = 0.4
 
 
 def ways(model, given):
@@ -58,15 +62,9 @@ def read(path, given):
     torch.set_grad_enabled(False)
     torch.set_num_threads(usable_cores())
 
-    def seconds(call, least=0.2):
-        end, count, start = time.perf_counter() + least, 0, time.perf_counter()
-        while not count or time.perf_counter() < end:
-            call()
-            count += 1
-        return (time.perf_counter() - start) / count
-
     found = ways(onnx.load(path), [torch.from_numpy(each) for each in given])
-    return min(found, key=lambda call: [seconds(call) for _ in range(2)][1]), lambda result: [result.numpy()]
+    fastest = min(found, key=lambda call: median(runner.times(call, WAY_SECONDS)))
+    return fastest, lambda result: [result.numpy()]
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ from ..tasks.device import find_device, usable_cores
 WARM_SECONDS = 0.5
 # How often it is timed at most, where the cores share one (`measure.cores`) meanwhile.
 ROUNDS = 4
+# What runs this module.
+PROGRAM = sys.executable, "-m", __name__
 
 
-def run(model, inputs, outputs, seconds=1.0, program=(sys.executable, "-m", __name__)):
+def run(model, inputs, outputs, seconds=1.0, program=PROGRAM):
     """The median latency in ms of a model, timed for some seconds in a fresh process that has the device alone.
 
     ``program`` starts it, a command that `main` is at the end of.
@@ -55,23 +57,23 @@ def main(model, inputs, outputs, seconds, read=read):
     device, seconds = find_device(), float(seconds)
     with DeviceLock(device).exclusive():
         answer = call()
-        _times(call, WARM_SECONDS * seconds)
+        times(call, WARM_SECONDS * seconds)
         for _ in range(ROUNDS):
-            times = _times(call, seconds)
+            taken = times(call, seconds)
             if device.kind != "cpu" or not disturbed():
                 break
     np.savez(outputs, *arrays(answer))
-    print(json.dumps({"latency_ms": median(times) * 1e3, "runs": len(times)}))
+    print(json.dumps({"latency_ms": median(taken) * 1e3, "runs": len(taken)}))
 
 
-def _times(call, seconds):
+def times(call, seconds):
     """What each of the calls took that were made for some seconds, of one at least."""
-    times, end = [], time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
+    taken, end = [], time.perf_counter() + seconds
+    while not taken or time.perf_counter() < end:
         start = time.perf_counter()
         call()
-        times.append(time.perf_counter() - start)
-    return times
+        taken.append(time.perf_counter() - start)
+    return taken
 
 
 def _tvm(path, given):

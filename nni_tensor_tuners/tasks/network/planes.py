@@ -14,6 +14,8 @@ SHORTEST = 4
 
 def in_planes(module, lanes):
     """A model whose depthwise convolutions are computed so where they lie between two changes of layout, and nothing else does."""
+    import numpy as np
+    from tvm import relax
 
     def permuted(builder, value, axes):
         """What a variable stands for with its axes in another order; None where it stands for something else."""
@@ -32,9 +34,6 @@ def in_planes(module, lanes):
         function = depthwise(_shape(data), *kernel.shape[:1], kernel.shape[1:], *numbers, lanes)
         weight = relax.const(np.ascontiguousarray(kernel))
         return relax.call_tir(builder.add_func(function, "depthwise"), [data, weight], out_ty=call.ty)
-
-    import numpy as np
-    from tvm import relax
 
     return rewritten(module, rewrite)
 
