@@ -1,6 +1,8 @@
 """Our templates as branches of a program's sketches."""
 
 import random
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -92,6 +94,39 @@ def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program, monkey
     for _ in range(3):
         record = measure(task, space.sample(rng), CPU)
         assert record["error_code"] == ErrorCode.NO_ERROR, record["error"]
+
+
+@pytest.mark.parametrize("device", [CPU, GENERIC["cpu"], replace(GENERIC["cpu"], vector_lanes=16, vector_registers=32, cores=16)])
+@pytest.mark.parametrize(
+    "task",
+    [
+        Matmul(512, 1024, 1024),
+        Matmul(49, 512, 2048, "NT"),
+        Matmul(1, 1000, 1000),
+        Matmul(7, 5, 3),
+        Matmul(97, 101, 103, "TN"),
+        BatchMatmul(128, 128, 128, b=1),
+        BatchMatmul(16, 64, 100, b=12),
+    ],
+    ids=str,
+)
+def test_what_a_template_knows_to_be_sound_is_in_its_space(task, device):
+    space = SearchSpace.from_json(task.search_space(device), task.constraints(device))
+    config = task.sound(device)
+    assert space.contains(config)
+    blocks = prod(config.get(name, [1])[0] for name in "BXY")
+    tiles = task.n // config["X"][3] * (task.m // config["Y"][3]) * getattr(task, "b", 1)
+    assert blocks >= min(device.cores, tiles)
+
+
+@pytest.mark.parametrize("program", [f"{OPS}:dense", "gmm(batch=2)"])
+def test_a_search_begins_with_it_too(program):
+    task = Program(program)
+    by_sketches, by_template = task.first(CPU)
+    assert by_template["sketch"]["_name"].startswith("template of") and not by_sketches["sketch"]["_name"].startswith("template of")
+    assert task.settler(CPU)(by_template) == by_template
+    assert measure(task, by_template, CPU)["error_code"] == ErrorCode.NO_ERROR
+    assert task.default(CPU) == task.settler(CPU)(by_sketches)
 
 
 @pytest.mark.parametrize("program", [f"{OPS}:dense", f"{OPS}:gated"])

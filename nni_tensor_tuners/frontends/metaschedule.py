@@ -34,8 +34,7 @@ from ..study import Study
 from ..tasks.compiling import compiled
 from ..tasks.device import find_device, usable_cores
 from ..tasks.features import describer
-from ..tasks.program import Program, sketches
-from ..tasks.program.default import default
+from ..tasks.program import Program, default, sketches
 from ..tasks.program.load import save
 from ..tasks.shared import shared_folder
 from ..tasks.target import device_of
@@ -203,7 +202,7 @@ class _Strategy(PySearchStrategy):
         self.arguments = ArgInfo.from_entry_func(module)
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
         settle = sketches.settler(module, made, self.context.target)
-        first = filter(None, [default(made, device_of(self.context.target))])
+        first = default.first(made, device_of(self.context.target))
         scheduled = functools.partial(sketches.schedule, module, made, target=self.context.target)
         self.schedule = lambda config: scheduled(config)[0]
         made_search = create_search(self.search, space, seed=self.seed, **self.class_args)

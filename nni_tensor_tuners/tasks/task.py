@@ -196,7 +196,8 @@ class TemplateTask(Task):
     ----------
     templates
         Device kind -> module with ``extras(task)`` (the parameters that the extended space adds), ``constraints(task, device,
-        extended)`` and ``schedule(task, config, device)``, which returns an ``s_tir.Schedule``.
+        extended)`` and ``schedule(task, config, device)``, which returns an ``s_tir.Schedule``; and, where a rule knows one,
+        ``sound(task, device)``, a configuration.
     """
 
     templates = {}
@@ -218,6 +219,11 @@ class TemplateTask(Task):
     def schedule(self, config, device, **program):
         """The ``s_tir.Schedule`` of a configuration; ``program`` as the template takes it."""
         return self._template(device.kind).schedule(self, config, device, **program)
+
+    def sound(self, device):
+        """A configuration that is sound, known without measuring; None where no rule knows one."""
+        rule = getattr(self._template(device.kind), "sound", None)
+        return rule and rule(self, device)
 
     def _template(self, kind):
         if kind not in self.templates:

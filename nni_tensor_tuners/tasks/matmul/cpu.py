@@ -8,7 +8,7 @@
 A panel of Y is packed first where it would not stay in cache as it lies and is used often enough to pay for it (`packs`).
 """
 
-from math import gcd
+from math import gcd, prod
 
 from ..cpu import ACCUMULATORS, UNROLL_STEPS
 from ..extents import divisors
@@ -19,6 +19,8 @@ from ..neighbours import results_of
 CACHE_WAY = 4096
 ROWS_SHARING_LINES = 16
 ROWS_USING_A_COPY = 16
+# Bytes of the smallest level-1 cache that common CPUs have.
+LEVEL_1 = 1 << 15
 
 
 def extras(task):
@@ -39,20 +41,66 @@ def constraints(task, device, extended=False):
     extended
         There is only one space on a CPU.
     """
-    lanes = device.vector_lanes
-    room = lanes * (device.vector_registers - 1)
-    tiles = [(x, y) for x in divisors(task.n) for y in divisors(task.m) if (x + 1) * y <= room]
-    narrowest = min(lanes, max(y for _, y in tiles))
-    smallest = min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest))
-    legal = [x * y for x, y in tiles if y >= narrowest and x * y >= smallest]
-    batch = getattr(task, "b", 1)
-    blocks = min(device.cores, batch * task.n * task.m // min(legal))
+    narrowest, smallest, room = _bounds(task, device)
     return [
         f"Y[3] >= {narrowest}",
         f"X[3] * Y[3] >= {smallest}",
         f"(X[3] + 1) * Y[3] <= {room}",
-        f"{'B[0] * ' if task.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {blocks}",
+        f"{'B[0] * ' if task.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {_blocks(task, device)}",
     ]
+
+
+def _bounds(task, device):
+    """Of a register tile: the fewest columns, the fewest results, and the most of these together with a row of Y."""
+    lanes = device.vector_lanes
+    room = lanes * (device.vector_registers - 1)
+    tiles = [(x, y) for x in divisors(task.n) for y in divisors(task.m) if (x + 1) * y <= room]
+    narrowest = min(lanes, max(y for _, y in tiles))
+    return narrowest, min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest)), room
+
+
+def _register_tiles(task, device):
+    """The (rows, columns) of register tiles that the bounds allow."""
+    narrowest, smallest, room = _bounds(task, device)
+    tiles = ((x, y) for x in divisors(task.n) for y in divisors(task.m))
+    return [(x, y) for x, y in tiles if y >= narrowest and x * y >= smallest and (x + 1) * y <= room]
+
+
+def _blocks(task, device):
+    """The fewest blocks: one for each core, if there are so many register tiles."""
+    return min(device.cores, _results(task) // min(x * y for x, y in _register_tiles(task, device)))
+
+
+def _results(task):
+    return getattr(task, "b", 1) * task.n * task.m
+
+
+def sound(task, device):
+    """A configuration that is seldom far from the best, known without measuring.
+
+    The register tile is two vectors wide where it can be, and takes half of the register file. Panels of Y as wide as it stay in a
+    level-1 cache, beside the rows of X that they are multiplied with, while all rows of a block pass over them. There are as few blocks
+    as keep the cores busy: of matrices, or of columns, so that each core packs what it uses itself, or of rows.
+    """
+    lanes, half = device.vector_lanes, device.vector_lanes * device.vector_registers // 2
+    wanted = _blocks(task, device)
+    rows, columns = min(
+        (tile for tile in _register_tiles(task, device) if _results(task) // prod(tile) >= wanted),
+        key=lambda tile: (tile[1] % lanes > 0, prod(tile) > half, abs(tile[1] - 2 * lanes), half - prod(tile)),
+    )
+    panel = max(k for k in divisors(task.k) if k == 1 or 4 * k * (rows + columns) <= LEVEL_1)
+    blocks = []
+    for extent in (getattr(task, "b", 1), task.m // columns, task.n // rows):
+        enough = [each for each in divisors(extent) if each >= wanted] or [extent]
+        blocks.append(min(enough, key=lambda each: (each % wanted > 0, each)))
+        wanted = -(-wanted // blocks[-1])
+    of_batch, of_columns, of_rows = blocks
+    return {
+        **({"B": [of_batch, task.b // of_batch]} if task.operator == "batch_matmul" else {}),
+        "X": [of_rows, 1, task.n // rows // of_rows, rows],
+        "Y": [of_columns, task.m // columns // of_columns, 1, columns],
+        "K": [task.k // panel, panel, 1],
+    }
 
 
 def schedule(task, config, device=None, program=None, block="Z"):

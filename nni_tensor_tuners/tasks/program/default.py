@@ -27,11 +27,17 @@ RESULT_BYTES, STEPS = 1 << 15, 4
 LONGEST_TAPS, WHOLE = 16, 512
 
 
-def default(sketches, device):
-    """A configuration, {"sketch": ...}, of ``sketches`` (`sketches.generate`) for a CPU `Device`; None where no rule fits.
+def first(sketches, device):
+    """What a search of ``sketches`` begins with: the `default`, and what our template knows to be sound.
 
-    It may be built as another one (`sketches.settler`), where a block cannot be computed where it says.
+    One may be built as another one (`sketches.settler`), where a block cannot be computed where it says.
     """
+    sound = [{SKETCH: {"_name": each["name"], **each["sound"]}} for each in sketches if "sound" in each]
+    return [*filter(None, [default(sketches, device)]), *sound]
+
+
+def default(sketches, device):
+    """A configuration, {"sketch": ...}, of ``sketches`` (`sketches.generate`) for a CPU `Device`; None where no rule fits."""
     traced = [sketch for sketch in sketches if "trace" in sketch]
     if device.kind != "cpu" or not traced:
         return None

@@ -11,8 +11,7 @@ from pathlib import Path
 from ..shared import known_file, shared_folder, write_whole
 from ..target import target_of
 from ..task import Task, shape_field
-from . import dlight, sketches
-from .default import default
+from . import default, dlight, sketches
 from .load import check_program, load, save
 
 # The largest error that is right, relative to the largest expected output: schedules add up in another order, and round to the
@@ -118,8 +117,7 @@ class ProgramTask(Task):
         return sketches.settler(self.source, self.sketches(device), target_of(device))
 
     def first(self, device):
-        found = default(self.sketches(device), device)
-        return [] if found is None else [found]
+        return default.first(self.sketches(device), device)
 
     def default(self, device):
         """A configuration that is sound, known without measuring; None if there is none.

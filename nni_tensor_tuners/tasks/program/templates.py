@@ -12,7 +12,8 @@ def of_program(module, device, prefix):
     """The sketches (`sketches`) that our templates are of a program on a device: one, or none.
 
     Such a sketch has, in place of a trace, ``task``, the operator as plain data, and ``block``, which computes it in the program;
-    and ``constraints`` of its own, with ``prefix`` before the names of its parameters.
+    ``constraints`` of its own, with ``prefix`` before the names of its parameters, and, where a rule knows one, ``sound``, a
+    configuration.
     """
     found = recognise(module)
     if found is None:
@@ -26,6 +27,7 @@ def of_program(module, device, prefix):
         "block": block,
         "parameters": {name: {"spec": spec} for name, spec in specs.items()},
         "constraints": [names.sub(rf"{prefix}\1", text) for text in constraints],
+        **({"sound": sound} if (sound := task.sound(device)) else {}),
     }
     space = SearchSpace.from_json(specs, constraints)
     try:
