@@ -96,7 +96,9 @@ def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program, monkey
         assert record["error_code"] == ErrorCode.NO_ERROR, record["error"]
 
 
-@pytest.mark.parametrize("device", [CPU, GENERIC["cpu"], replace(GENERIC["cpu"], vector_lanes=16, vector_registers=32, cores=16)])
+@pytest.mark.parametrize(
+    "device", [CPU, GENERIC["cpu"], replace(GENERIC["cpu"], vector_lanes=16, vector_registers=32, cores=16)]
+)
 @pytest.mark.parametrize(
     "task",
     [
@@ -104,6 +106,7 @@ def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program, monkey
         Matmul(49, 512, 2048, "NT"),
         Matmul(1, 1000, 1000),
         Matmul(7, 5, 3),
+        Matmul(200, 1200, 480),
         Matmul(97, 101, 103, "TN"),
         BatchMatmul(128, 128, 128, b=1),
         BatchMatmul(16, 64, 100, b=12),
@@ -123,7 +126,9 @@ def test_what_a_template_knows_to_be_sound_is_in_its_space(task, device):
 def test_a_search_begins_with_it_too(program):
     task = Program(program)
     by_sketches, by_template = task.first(CPU)
-    assert by_template["sketch"]["_name"].startswith("template of") and not by_sketches["sketch"]["_name"].startswith("template of")
+    assert by_template["sketch"]["_name"].startswith("template of") and not by_sketches["sketch"]["_name"].startswith(
+        "template of"
+    )
     assert task.settler(CPU)(by_template) == by_template
     assert measure(task, by_template, CPU)["error_code"] == ErrorCode.NO_ERROR
     assert task.default(CPU) == task.settler(CPU)(by_sketches)

@@ -8,6 +8,7 @@
 A panel of Y is packed first where it would not stay in cache as it lies and is used often enough to pay for it (`packs`).
 """
 
+from itertools import product
 from math import gcd, prod
 
 from ..cpu import ACCUMULATORS, UNROLL_STEPS
@@ -19,6 +20,8 @@ from ..neighbours import results_of
 CACHE_WAY = 4096
 ROWS_SHARING_LINES = 16
 ROWS_USING_A_COPY = 16
+# What part of the time cores may wait for others, before there are more blocks.
+IDLE = 0.1
 # Bytes of the smallest level-1 cache that common CPUs have.
 LEVEL_1 = 1 << 15
 
@@ -80,7 +83,7 @@ def sound(task, device):
 
     The register tile is two vectors wide where it can be, and takes half of the register file. Panels of Y as wide as it stay in a
     level-1 cache, beside the rows of X that they are multiplied with, while all rows of a block pass over them. There are as few blocks
-    as keep the cores busy: of matrices, or of columns, so that each core packs what it uses itself, or of rows.
+    as keep the cores busy: of matrices first, then of columns, so that each core packs what it uses itself, then of rows.
     """
     lanes, half = device.vector_lanes, device.vector_lanes * device.vector_registers // 2
     wanted = _blocks(task, device)
@@ -89,18 +92,24 @@ def sound(task, device):
         key=lambda tile: (tile[1] % lanes > 0, prod(tile) > half, abs(tile[1] - 2 * lanes), half - prod(tile)),
     )
     panel = max(k for k in divisors(task.k) if k == 1 or 4 * k * (rows + columns) <= LEVEL_1)
-    blocks = []
-    for extent in (getattr(task, "b", 1), task.m // columns, task.n // rows):
-        enough = [each for each in divisors(extent) if each >= wanted] or [extent]
-        blocks.append(min(enough, key=lambda each: (each % wanted > 0, each)))
-        wanted = -(-wanted // blocks[-1])
-    of_batch, of_columns, of_rows = blocks
+    ways = product(*(divisors(extent) for extent in (getattr(task, "b", 1), task.m // columns, task.n // rows)))
+    of_batch, of_columns, of_rows = min(
+        (blocks for blocks in ways if prod(blocks) >= wanted), key=lambda blocks: _dearness(blocks, device.cores)
+    )
     return {
         **({"B": [of_batch, task.b // of_batch]} if task.operator == "batch_matmul" else {}),
         "X": [of_rows, 1, task.n // rows // of_rows, rows],
         "Y": [of_columns, task.m // columns // of_columns, 1, columns],
         "K": [task.k // panel, panel, 1],
     }
+
+
+def _dearness(blocks, cores):
+    """Of ways to make blocks, of so many matrices, columns and rows, the one with the least of this is taken."""
+    count = prod(blocks)
+    turns = -(-count // cores)
+    idle = 1 - count / (turns * cores)
+    return max(idle, IDLE), count, blocks[::-1]
 
 
 def schedule(task, config, device=None, program=None, block="Z"):
