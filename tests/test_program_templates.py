@@ -107,6 +107,7 @@ def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program, monkey
         Matmul(1, 1000, 1000),
         Matmul(7, 5, 3),
         Matmul(200, 1200, 480),
+        Matmul(64, 64, 256),
         Matmul(97, 101, 103, "TN"),
         BatchMatmul(128, 128, 128, b=1),
         BatchMatmul(16, 64, 100, b=12),

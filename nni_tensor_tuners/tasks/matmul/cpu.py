@@ -3,7 +3,8 @@
 - ``X`` = (n1, n2, n3, n4) of n and ``Y`` = (m1, m2, m3, m4) of m: n1 x m1 blocks run in parallel; inside, n2 x m2 tiles whose
   result stays in cache, made of n3 x m3 register tiles of n4 rows by m4 columns, the columns vectorised;
 - ``B`` = (b1, b2) of b, for a batch: b1 x n1 x m1 blocks run in parallel, each with b2 matrices in turn;
-- ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps.
+- ``K`` = (k1, k2, k3) of k: panels, each multiplied into the whole tile before the next one; k2 steps; k3 unrolled steps. With one
+  panel alone a register tile is complete once it is computed, and is written where it belongs.
 
 A panel of Y is packed first where it would not stay in cache as it lies and is used often enough to pay for it (`packs`).
 """
@@ -22,8 +23,8 @@ ROWS_SHARING_LINES = 16
 ROWS_USING_A_COPY = 16
 # What part of the time cores may wait for others, before there are more blocks.
 IDLE = 0.1
-# Bytes of the smallest level-1 cache that common CPUs have.
-LEVEL_1 = 1 << 15
+# Bytes of the smallest level-1 cache that common CPUs have, and of half a level-2 cache.
+LEVEL_1, HALF_LEVEL_2 = 1 << 15, 1 << 19
 
 
 def extras(task):
@@ -81,9 +82,10 @@ def _results(task):
 def sound(task, device):
     """A configuration that is seldom far from the best, known without measuring.
 
-    The register tile is two vectors wide where it can be, and takes half of the register file. Panels of Y as wide as it stay in a
-    level-1 cache, beside the rows of X that they are multiplied with, while all rows of a block pass over them. There are as few blocks
-    as keep the cores busy: of matrices first, then of columns, so that each core packs what it uses itself, then of rows.
+    The register tile is two vectors wide where it can be, and takes half of the register file. A tile is two of them wide and has all
+    rows of its block: the panel of Y that they pass over has all of k where it is small, else what stays in a level-1 cache beside
+    rows of X. There are as few blocks as keep the cores busy: of matrices first, then of columns, so that each core packs what it
+    uses itself, then of rows.
     """
     lanes, half = device.vector_lanes, device.vector_lanes * device.vector_registers // 2
     wanted = _blocks(task, device)
@@ -91,15 +93,19 @@ def sound(task, device):
         (tile for tile in _register_tiles(task, device) if _results(task) // prod(tile) >= wanted),
         key=lambda tile: (tile[1] % lanes > 0, prod(tile) > half, abs(tile[1] - 2 * lanes), half - prod(tile)),
     )
+    wide = 2 if task.m // columns % 2 == 0 and _results(task) // (2 * rows * columns) >= wanted else 1
     panel = max(k for k in divisors(task.k) if k == 1 or 4 * k * (rows + columns) <= LEVEL_1)
-    ways = product(*(divisors(extent) for extent in (getattr(task, "b", 1), task.m // columns, task.n // rows)))
+    if 4 * task.k * columns * wide <= HALF_LEVEL_2:
+        panel = task.k
+    extents = getattr(task, "b", 1), task.m // columns // wide, task.n // rows
+    ways = product(*map(divisors, extents))
     of_batch, of_columns, of_rows = min(
         (blocks for blocks in ways if prod(blocks) >= wanted), key=lambda blocks: _dearness(blocks, device.cores)
     )
     return {
         **({"B": [of_batch, task.b // of_batch]} if task.operator == "batch_matmul" else {}),
-        "X": [of_rows, 1, task.n // rows // of_rows, rows],
-        "Y": [of_columns, task.m // columns // of_columns, 1, columns],
+        "X": [of_rows, 1, extents[2] // of_rows, rows],
+        "Y": [of_columns, extents[1] // of_columns, wide, columns],
         "K": [task.k // panel, panel, 1],
     }
 
@@ -124,7 +130,8 @@ def schedule(task, config, device=None, program=None, block="Z"):
 
     sch = s_tir.Schedule(program or task.prim_func(), error_render_level="fast")
     z = sch.get_sblock(block)
-    z_tile = results_of(sch, z, "global")
+    at_once = config["K"][0] == 1
+    z_tile = results_of(sch, z, "global") if sch.get_consumers(z) or not at_once else None
     packed, transposed = packs(task, config), task.layout[1] == "T"
     if packed:
         y_panel = sch.cache_read(z, 1, "global")
@@ -141,20 +148,22 @@ def schedule(task, config, device=None, program=None, block="Z"):
     j_block, j_tile, j_register, j_vector = sch.split(j, config["Y"])
     k_panel, k_step, k_unrolled = sch.split(k, config["K"])
     # Columns outside rows: a panel of Y stays in the nearest cache while all the rows of the tile pass over it.
+    registers = [j_register, i_register]
     sch.reorder(
         *(*b_block, i_block, j_block, *b_turn, i_tile, j_tile),
-        *(k_panel, j_register, i_register, k_step, k_unrolled, i_row, j_vector),
+        *((*registers, k_panel) if at_once else (k_panel, *registers)),
+        *(k_step, k_unrolled, i_row, j_vector),
     )
-    sch.reverse_compute_at(z_tile, j_tile, preserve_unit_loops=True)
     if packed:
-        sch.compute_at(y_panel, k_panel, preserve_unit_loops=True)
+        sch.compute_at(y_panel, j_tile if at_once else k_panel, preserve_unit_loops=True)
         if not transposed:
             sch.vectorize(sch.split(sch.get_loops(y_panel)[-1], [None, width])[-1])
     blocks = sch.fuse(*b_block, i_block, j_block)
     sch.parallel(blocks)
     sch.vectorize(j_vector)
-    copied = sch.get_loops(z_tile)[-1]
-    sch.vectorize(sch.split(copied, [None, config["Y"][3]])[-1])
+    if z_tile is not None:
+        sch.reverse_compute_at(z_tile, i_register if at_once else j_tile, preserve_unit_loops=True)
+        sch.vectorize(sch.split(sch.get_loops(z_tile)[-1], [None, config["Y"][3]])[-1])
     sch.annotate(blocks, "pragma_auto_unroll_max_step", UNROLL_STEPS)
     sch.annotate(blocks, "pragma_unroll_explicit", 1)
     sch.decompose_reduction(z, k_panel)
