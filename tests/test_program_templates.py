@@ -132,7 +132,7 @@ def test_a_search_begins_with_it_too(program):
     )
     assert task.settler(CPU)(by_template) == by_template
     assert measure(task, by_template, CPU)["error_code"] == ErrorCode.NO_ERROR
-    assert task.default(CPU) == task.settler(CPU)(by_sketches)
+    assert task.defaults(CPU) == [task.settler(CPU)(by_sketches), by_template]
 
 
 @pytest.mark.parametrize("program", [f"{OPS}:dense", f"{OPS}:gated"])

@@ -119,14 +119,19 @@ class ProgramTask(Task):
     def first(self, device):
         return default.first(self.sketches(device), device)
 
-    def default(self, device):
-        """A configuration that is sound, known without measuring; None if there is none.
+    def defaults(self, device):
+        """Configurations that are sound, known without measuring.
 
-        On a CPU one of the search space (`default`). On a GPU DLight's schedule, which has no place there, and no ``schedule``.
+        On a CPU those of the search space that a search begins with (`first`). On a GPU DLight's schedule, which has no place there,
+        and no ``schedule``.
         """
         if device.kind == "cuda":
-            return DLIGHT
-        return next(filter(None, map(self.settler(device), self.first(device))), None)
+            return [DLIGHT]
+        return [*filter(None, map(self.settler(device), self.first(device)))]
+
+    def default(self, device):
+        """The first of the `defaults`; None if there is none."""
+        return next(iter(self.defaults(device)), None)
 
     def sketches(self, device):
         """TVM's sketches for a device, made once for all processes: making them takes seconds."""
