@@ -4,9 +4,9 @@ usage: suite.py [GROUP ...] [--trials 64] [--seed 0] [--rounds 5] [--output runs
        operators.py --suite cpu [GROUP ...]    the same
 
 Each operator is a model of its own, tuned as a network is: weights packed, a default schedule first, WalkGP for the rest of the
-trials. The best schedules are timed again, and the compiled model is timed in turns with onnxruntime on the same threads, and with
-PyTorch (oneDNN, MKL) where TORCH_PYTHON (default: this interpreter) has it, onnx and threadpoolctl; each time in a fresh process; answers are
-compared. The better of the libraries counts. An interrupted run goes on.
+trials. The best schedules are timed again, and the compiled model is timed in turns with onnxruntime on the same threads, and
+with PyTorch (oneDNN, MKL) where TORCH_PYTHON (default: this interpreter) has it, onnx and threadpoolctl; each time in a fresh
+process; answers are compared. The better of the libraries counts. An interrupted run goes on.
 """
 
 import argparse
@@ -149,8 +149,8 @@ def batched(batch, rows, inner, columns, layout="NN"):
 def torch_program():
     """The command that runs `torch_model.py`, where there is an interpreter for it, else None."""
     python = os.environ.get("TORCH_PYTHON", sys.executable)
-    found = subprocess.run([python, "-c", "import torch, onnx, threadpoolctl"], capture_output=True, check=False).returncode == 0
-    return [python, str(Path(__file__).with_name("torch_model.py"))] if found else None
+    found = subprocess.run([python, "-c", "import torch, onnx, threadpoolctl"], capture_output=True, check=False)
+    return [python, str(Path(__file__).with_name("torch_model.py"))] if found.returncode == 0 else None
 
 
 def main(arguments=None):
