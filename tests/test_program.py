@@ -313,7 +313,7 @@ def test_tuning_a_program_without_nni(tmp_path, monkeypatch, capsys):
     assert ran.returncode == 0 and "largest difference from the unscheduled program" in ran.stdout, ran.stderr
 
     assert main(["export", "out", "--top", "4", "--rounds", "1", "--output", "again", "--database", "database"]) == 0
-    timed = sum(not record["early_stopped"] for record in found)  # all but those far slower than the first
+    timed = sum(not record["early_stopped"] for record in found)  # all but those far slower than the best before them
     assert f"added to database: {timed} schedules" in capsys.readouterr().out
     from tvm.s_tir import meta_schedule as ms
 
