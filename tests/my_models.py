@@ -26,7 +26,9 @@ def small(batch=1, channels=32, seed=0):
     def layers(emit, x):
         x = emit(op.clip(emit(op.nn.conv2d(x, weight(channels, 3, 3, 3), padding=[1, 1, 1, 1])), 0, 6))
         for _ in range(2):
-            y = emit(op.add(emit(op.nn.conv2d(x, weight(channels, channels, 3, 3), padding=[1, 1, 1, 1])), weight(1, channels, 1, 1)))
+            y = emit(
+                op.add(emit(op.nn.conv2d(x, weight(channels, channels, 3, 3), padding=[1, 1, 1, 1])), weight(1, channels, 1, 1))
+            )
             x = emit(op.nn.relu(emit(op.add(y, x))))
         return emit(op.nn.softmax(emit(op.matmul(emit(op.mean(x, axis=[2, 3])), weight(channels, 10)))))
 
@@ -76,8 +78,16 @@ def sorted_rows():
     return _module((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))
 
 
-def transposed(image=(5, 6), kernel=(4, 4), inner=8, outer=32, strides=2, padding=1, output_padding=0, dilation=1, groups=1):
-    """A transposed convolution and what follows it."""
+def first_layer(width=32, filters=32):
+    """A convolution of three channels."""
+    weight = relax.const(np.random.default_rng(0).uniform(-0.2, 0.2, (filters, 3, 3, 3)).astype("float32"))
+    return _module((1, 3, 9, width), lambda emit, x: emit(relax.op.nn.conv2d(x, weight, padding=1)))
+
+
+def transposed(
+    image=(5, 6), kernel=(4, 4), inner=8, outer=32, strides=2, padding=1, output_padding=0, dilation=1, groups=1, alone=False
+):
+    """A transposed convolution and what follows it, or ``alone``."""
     rng, op, dims = np.random.default_rng(0), relax.op, len(image)
     weight = relax.const(rng.uniform(-0.2, 0.2, (inner, outer // groups, *kernel)).astype("float32"))
     shift = relax.const(rng.uniform(-0.2, 0.2, (1, outer, *[1] * dims)).astype("float32"))
@@ -86,6 +96,8 @@ def transposed(image=(5, 6), kernel=(4, 4), inner=8, outer=32, strides=2, paddin
 
     def layers(emit, x):
         x = emit(convolve(x, weight, **numbers, dilation=[dilation] * dims, groups=groups))
+        if alone:
+            return x
         return emit(op.nn.relu(emit(op.add(x, shift))))
 
     return _module((2, inner, *image), layers)

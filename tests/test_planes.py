@@ -1,7 +1,8 @@
-"""Depthwise convolutions of images that lie channels first."""
+"""Convolutions of images that lie channels first."""
 
 import random
 from itertools import product
+from math import prod
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.network import lower, models
-from nni_tensor_tuners.tasks.network.planes import depthwise
+from nni_tensor_tuners.tasks.network.planes import by_rows
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.program.load import save
+from nni_tensor_tuners.tasks.shared import shared_folder
 from nni_tensor_tuners.tasks.target import target_of
 
 CPU = find_device("cpu")
@@ -27,23 +29,30 @@ RNG = np.random.default_rng(0)
 
 
 def expected(data, weight, strides, padding, dilation):
-    """Tap by tap, a plane of the output at a time."""
+    """Tap by tap, a plane of the output at a time, or all channels of it; ``weight`` as of `by_rows`."""
     top, left, bottom, right = padding
-    data = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)]).repeat(len(weight) // data.shape[1], axis=1)
-    reach = [dilate * (taps - 1) for dilate, taps in zip(dilation, weight.shape[1:])]
+    data = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
+    *_, down, across = kernel = weight.shape[-3:-1] if weight.ndim == 4 else weight.shape[1:]
+    if weight.ndim == 3:
+        data = data.repeat(len(weight) // data.shape[1], axis=1)
+    reach = [dilate * (taps - 1) for dilate, taps in zip(dilation, kernel)]
     out = 0
-    for y, x in product(*map(range, weight.shape[1:])):
-        down, across = y * dilation[0], x * dilation[1]
-        rows = slice(down, data.shape[2] - reach[0] + down, strides[0])
-        columns = slice(across, data.shape[3] - reach[1] + across, strides[1])
-        out = out + data[:, :, rows, columns] * weight[None, :, y, x, None, None]
+    for y, x in product(range(down), range(across)):
+        low, first = y * dilation[0], x * dilation[1]
+        rows = slice(low, data.shape[2] - reach[0] + low, strides[0])
+        columns = slice(first, data.shape[3] - reach[1] + first, strides[1])
+        read = data[:, :, rows, columns]
+        if weight.ndim == 4:
+            out = out + np.einsum("ncyx,cf->nfyx", read, weight[:, y, x])
+        else:
+            out = out + read * weight[None, :, y, x, None, None]
     return out
 
 
 small = st.integers(1, 3)
 cases = st.tuples(
     st.tuples(st.integers(1, 2), small, st.integers(1, 9), st.integers(4, 37)),
-    small,  # filters of each channel
+    st.tuples(small, st.booleans()),  # filters of each channel, or of all
     st.tuples(st.integers(1, 4), st.integers(1, 5)),
     st.tuples(small, small),
     st.tuples(*[st.integers(0, 3)] * 4),
@@ -54,28 +63,30 @@ cases = st.tuples(
 
 @settings(max_examples=25, deadline=None)
 @given(cases)
-@example(((1, 3, 7, 7), 1, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 16))  # rows shorter than a vector
-@example(((1, 2, 6, 17), 2, (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), 8))  # a last element that no tap reads
-@example(((2, 1, 9, 33), 1, (3, 5), (2, 3), (0, 3, 2, 1), (2, 2), 16))
-def test_a_depthwise_convolution_is_numpy_s(case):
-    shape, each, kernel, strides, padding, dilation, lanes = case
-    filters = shape[1] * each
+@example(((1, 3, 7, 7), (1, False), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 16))  # rows shorter than a vector
+@example(((1, 2, 6, 17), (2, False), (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), 8))  # a last element that no tap reads
+@example(((1, 3, 11, 32), (5, True), (7, 7), (2, 2), (3, 3, 3, 3), (1, 1), 16))
+@example(((2, 1, 9, 33), (1, False), (3, 5), (2, 3), (0, 3, 2, 1), (2, 2), 16))
+def test_a_convolution_by_rows_is_numpy_s(case):
+    shape, (each, whole), kernel, strides, padding, dilation, lanes = case
+    weights = (shape[1], *kernel, each) if whole else (shape[1] * each, *kernel)
     rest = [shape[2 + axis] + padding[axis] + padding[2 + axis] - dilation[axis] * (kernel[axis] - 1) for axis in (0, 1)]
     assume(min(rest) > 0 and (rest[1] - 1) // strides[1] + 1 >= 4)
-    data, weight = RNG.uniform(-1, 1, shape).astype("float32"), RNG.uniform(-1, 1, (filters, *kernel)).astype("float32")
+    data, weight = RNG.uniform(-1, 1, shape).astype("float32"), RNG.uniform(-1, 1, weights).astype("float32")
     right = expected(data, weight, strides, padding, dilation)
-    function = depthwise(shape, filters, kernel, strides, padding, dilation, lanes).with_attr("global_symbol", "main")
+    function = by_rows(shape, weights, strides, padding, dilation, lanes).with_attr("global_symbol", "main")
     result = tvm.runtime.tensor(np.full(right.shape, np.nan, "float32"))
     built = tvm.compile(tvm.IRModule({"main": function}), target=target_of(CPU))
     built.mod["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(weight), result)
     np.testing.assert_allclose(result.numpy(), right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("weights", [(6, 3, 3), (6, 3, 3, 8)], ids=["depthwise", "whole"])
 @pytest.mark.parametrize("strides", [1, 2])
-def test_its_schedules_compute_it_wherever_rows_are_read(strides, tmp_path):
-    function = depthwise([1, 6, 20, 20], 6, (3, 3), (strides, strides), (1, 1, 1, 1), (1, 1), CPU.vector_lanes)
+def test_its_schedules_compute_it_wherever_rows_are_read(strides, weights, tmp_path):
+    function = by_rows([1, 6, 20, 20], weights, (strides, strides), (1, 1, 1, 1), (1, 1), CPU.vector_lanes)
     task = Program(str(save(function, tmp_path)))
-    assert task.flop == 2 * 9 * 6 * (20 // strides) ** 2  # rounded up to vectors it computes more
+    assert task.flop == 2 * prod(weights) * (20 // strides) ** 2  # rounded up to vectors it computes more
     space, settle = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU)), task.settler(CPU)
     places = {}
     for _ in range(40):
@@ -87,13 +98,38 @@ def test_its_schedules_compute_it_wherever_rows_are_read(strides, tmp_path):
     assert len(places) == 2
 
 
+def answers(text):
+    """Of a model with default schedules and of the model as it is, on the same data; and the names of the tasks."""
+    model = models.read(text)
+    module = lower.lowered(model, CPU)
+    data = RNG.uniform(-1, 1, [int(each) for each in model["main"].params[0].ty.shape]).astype("float32")
+    tasks = [(name, Program(str(save(function, shared_folder())))) for name, function, _ in lower.tasks(module, CPU)]
+    schedules = [(task.source, task.schedule(config, CPU)) for _, task in tasks if (config := task.default(CPU)) is not None]
+    built, plain = lower.build(module, schedules, CPU), tvm.compile(model, target="llvm")
+    found = [relax.VirtualMachine(each, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy() for each in (built, plain)]
+    return [name for name, _ in tasks], *found
+
+
 @pytest.mark.parametrize("follows", [False, True])
-def test_it_stands_for_a_convolution_between_two_changes_of_layout(follows):
-    text = f"{MODELS}:depthwise(follows={follows})"
-    module = lower.lowered(models.read(text), CPU)
-    names = [name for name, _, _ in lower.tasks(module, CPU)]
+def test_it_stands_for_a_depthwise_convolution_between_two_changes_of_layout(follows):
+    names, *both = answers(f"{MODELS}:depthwise(follows={follows})")
     assert (names == ["depthwise"]) == (not follows)
-    data = RNG.uniform(-1, 1, (1, 24, 9, 10)).astype("float32")
-    built, plain = lower.build(module, [], CPU), tvm.compile(models.read(text), target="llvm")
-    answers = [relax.VirtualMachine(each, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy() for each in (built, plain)]
-    np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width, alone", [(2 * CPU.vector_lanes, True), (2 * CPU.vector_lanes + 2, False)])
+def test_a_first_layer_is_computed_by_rows_where_they_fill_vectors_and_reads_its_image_as_it_lies_where_not(width, alone):
+    names, *both = answers(f"{MODELS}:first_layer(width={width})")
+    assert sorted(names) == (["conv2d"] if alone else ["conv2d", "permutation"])  # of its result, in the second case
+    np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "more", ["", "kernel=(5,3)", "kernel=(4,5),strides=3,padding=1", "kernel=(2,3),strides=3,padding=0", "inner=1"]
+)
+def test_a_transposed_convolution_to_few_channels_is_computed_by_rows(more):
+    names, *both = answers(
+        f"{MODELS}:transposed(image=(5,{2 * CPU.vector_lanes}),outer=3,alone=True{',' + more if more else ''})"
+    )
+    assert names == ["conv2d_transpose"]
+    np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5)

@@ -13,7 +13,7 @@ KEPT = ("error_code", "error", "latency_ms", "tflops", "early_stopped", "cold", 
 
 
 def measure_defaults(found, path, device, progress, text):
-    """Measure the default schedules of programs, of several the fastest counts; what an interrupted call measured is not measured again.
+    """Measure the default schedules of programs, and keep the records; what an interrupted call measured is not measured again.
 
     Parameters
     ----------
@@ -27,30 +27,33 @@ def measure_defaults(found, path, device, progress, text):
     Returns
     -------
     list
-        The records of those programs that have one.
+        The record of the fastest one of each program that has one.
     """
-    known = {record["workload"]["sha256"]: record for record in _of_device(path, device)}
+    known = {}
+    for record in _of_device(path, device):
+        known.setdefault(record["workload"]["sha256"], []).append(record)
     for number, (name, (program, _)) in enumerate(found.items(), 1):
         if program.sha256 in known:
             continue
-        tried = [(config, measure(program, config, device, cold=True)) for config in program.defaults(device)]
-        if not tried:
-            continue
-        config, measured = min(tried, key=lambda each: each[1]["latency_ms"] if each[1]["error_code"] == 0 else float("inf"))
-        record = {
-            "task": program.id,
-            "config": configuration(name, config),
-            **measured,
-            "cold": True,
-            "workload": program.to_dict(),
-            "device": device.label(),
-            "time": time.time(),
-        }
-        records.append(path, record)
-        known[program.sha256] = record
+        for config in program.defaults(device):
+            record = {
+                "task": program.id,
+                "config": configuration(name, config),
+                **measure(program, config, device, cold=True),
+                "cold": True,
+                "workload": program.to_dict(),
+                "device": device.label(),
+                "time": time.time(),
+            }
+            records.append(path, record)
+            known.setdefault(program.sha256, []).append(record)
         progress.show(f"{text}: measuring default schedules, {number} of {len(found)}")
     wanted = {program.sha256 for program, _ in found.values()}
-    return [record for record in known.values() if record["workload"]["sha256"] in wanted]
+    return [min(each, key=_latency) for sha, each in known.items() if sha in wanted]
+
+
+def _latency(record):
+    return record["latency_ms"] if record["error_code"] == 0 else float("inf")
 
 
 def first_records(network, device):

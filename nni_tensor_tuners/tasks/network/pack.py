@@ -5,7 +5,7 @@ which is what memory is fast at; otherwise rows that are pages apart share lines
 vector, vectors are of input channels: weights become (out, ..., in / lanes, lanes), and sums of each lane are added up at the end.
 """
 
-from .rewrite import ELEMENTWISE_AFTER, rewritten
+from .rewrite import ELEMENTWISE_AFTER, called, rewritten
 
 
 def block_of(outputs, lanes):
@@ -13,9 +13,14 @@ def block_of(outputs, lanes):
     return next((block for block in (2 * lanes, lanes) if block and outputs % block == 0), None)
 
 
+def is_few(outputs, lanes):
+    """Whether they do not fill half a vector."""
+    return 2 * outputs < lanes
+
+
 def is_narrow(inputs, outputs, lanes):
     """Whether vectors are of input channels."""
-    return 2 * outputs < lanes and inputs % lanes == 0
+    return is_few(outputs, lanes) and inputs % lanes == 0
 
 
 def packed(module, lanes):
@@ -40,11 +45,18 @@ def packed(module, lanes):
         weight = _in_vectors(weight, lanes) if narrow else _pack(weight, block)
         numbers = ([int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation))
         pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
-        return builder.call_te(
-            _convolution, data, weight, *numbers, narrow, hint, primfunc_name_hint=hint, primfunc_attrs=pattern
-        )
+        before = channels_first(builder, data) if inputs < lanes else None
+        given = data if before is None else before, weight, *numbers, before is not None, narrow, hint
+        return builder.call_te(_convolution, *given, primfunc_name_hint=hint, primfunc_attrs=pattern)
 
     return rewritten(module, rewrite)
+
+
+def channels_first(builder, data):
+    """What ``data`` stands for with its channels first, where it is that laid out channels last; else None."""
+    call = called(builder, data, "relax.permute_dims")
+    last = call is not None and [int(axis) for axis in call.attrs.axes or ()] == [0, *range(2, len(call.ty.shape)), 1]
+    return call.args[0] if last else None
 
 
 _CONVOLUTIONS = {"relax.nn.conv1d": "WIO", "relax.nn.conv2d": "HWIO", "relax.nn.conv3d": "DHWIO"}
@@ -67,8 +79,9 @@ def _in_vectors(weight, lanes):
     return relax.const(np.ascontiguousarray(array.reshape(*array.shape[:-1], -1, lanes)))
 
 
-def _convolution(data, weight, strides, padding, dilation, narrow, name):
-    """data (n, *image, in), weight (out / block, *kernel, in, block) or (out, *kernel, in / lanes, lanes), output (n, *image, out)."""
+def _convolution(data, weight, strides, padding, dilation, first, narrow, name):
+    """data (n, *image, in), or (n, in, *image) where channels are ``first``; weight (out / block, *kernel, in, block) or
+    (out, *kernel, in / lanes, lanes); output (n, *image, out)."""
     from tvm import te, topi
 
     dims = len(strides)
@@ -77,21 +90,23 @@ def _convolution(data, weight, strides, padding, dilation, narrow, name):
     reach = [dilate * (int(taps) - 1) + 1 for dilate, taps in zip(dilation, kernel)]
     image = [
         (int(extent) + low + high - far) // stride + 1
-        for extent, low, high, far, stride in zip(data.shape[1 : 1 + dims], before, after, reach, strides)
+        for extent, low, high, far, stride in zip(data.shape[1 + first :], before, after, reach, strides)
     ]
     if any(padding):
-        data = topi.nn.pad(data, [0, *before, 0], [0, *after, 0], name="pad")
+        around = ([0, 0, *each] if first else [0, *each, 0] for each in (before, after))
+        data = topi.nn.pad(data, *around, name="pad")
     taps = [te.reduce_axis((0, extent), name=f"r{axis}") for axis, extent in zip("zyx"[-dims:], kernel)]
 
     def term(n, position, channel, outer, step, inner):
         read = [p * stride + tap * dilate for p, stride, tap, dilate in zip(position, strides, taps, dilation)]
-        return data[(n, *read, channel)] * weight[(outer, *taps, step, inner)]
+        return data[(n, channel, *read) if first else (n, *read, channel)] * weight[(outer, *taps, step, inner)]
 
-    return summed((data.shape[0], *image), weight, taps, term, narrow, name)
+    axes = {"n": data.shape[0], **dict(zip("zyx"[-dims:], image))}
+    return summed(axes, weight, taps, term, narrow, name)
 
 
 def summed(shape, weight, taps, term, narrow, name):
-    """The outputs (*shape, out) of sums over ``taps`` and input channels.
+    """The outputs (*shape, out) of sums over ``taps`` and input channels; ``shape`` has the axes' names, the batch's first.
 
     ``term(n, position, channel, outer, step, inner)`` is what is summed: a channel of the data times what the weight has in the first
     and last two of its axes.
@@ -100,7 +115,7 @@ def summed(shape, weight, taps, term, narrow, name):
 
     outer, steps, inner = weight.shape[0], weight.shape[-2], weight.shape[-1]
     rc, lane = te.reduce_axis((0, steps), name="rc"), te.reduce_axis((0, inner), name="lane")
-    names, axes = ["n", *"zyx"[-len(taps) :], "f"], [*taps, rc]
+    names, axes = [*shape, "f"], [*taps, rc]
 
     def packed_sum(n, *place):
         *position, f = place
@@ -111,10 +126,10 @@ def summed(shape, weight, taps, term, narrow, name):
         return te.sum(term(n, position, rc * inner + part, f, rc, part), axis=axes)
 
     if not narrow:
-        return te.compute((*shape, outer * inner), packed_sum, name=name, varargs_names=names[1:])
-    lanes = te.compute((*shape, outer, inner), lane_sum, name=f"{name}_lanes", varargs_names=[*names[1:], "lane"])
+        return te.compute((*shape.values(), outer * inner), packed_sum, name=name, varargs_names=names[1:])
+    lanes = te.compute((*shape.values(), outer, inner), lane_sum, name=f"{name}_lanes", varargs_names=[*names[1:], "lane"])
     return te.compute(
-        (*shape, outer), lambda *place: te.sum(lanes[(*place, lane)], axis=[lane]), name=name, varargs_names=names
+        (*shape.values(), outer), lambda *place: te.sum(lanes[(*place, lane)], axis=[lane]), name=name, varargs_names=names
     )
 
 

@@ -27,3 +27,9 @@ def rewritten(module, rewrite):
         if isinstance(function, relax.Function):
             mutator.builder_.update_func(variable, mutator.visit_expr(function))
     return relax.transform.Normalize()(mutator.builder_.finalize())
+
+
+def called(builder, value, *names):
+    """The call of one of these operators that a variable stands for; None where it stands for something else."""
+    call = builder.lookup_binding(value) if hasattr(value, "name") else None
+    return call if getattr(getattr(call, "op", None), "name", "") in names else None

@@ -18,11 +18,10 @@ LAYOUTS = {
 def without_zeros(module, lanes):
     """A model, channels last, whose transposed convolutions are sums over the taps that meet an input; weights packed as `pack`'s.
 
-    Those with groups or dilation are given back to TVM, channels first.
+    Those with groups or dilation, or weights that are not constant, are given back to TVM, channels first.
     """
+    import numpy as np
     from tvm import relax
-
-    op = relax.op
 
     def rewrite(call, name, builder):
         if name not in LAYOUTS or [str(call.attrs.data_layout), str(call.attrs.kernel_layout)] != LAYOUTS[name]:
@@ -32,23 +31,17 @@ def without_zeros(module, lanes):
             [int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation)
         )
         dims, hint = len(strides), name.rpartition(".")[2]
-        if int(attributes.groups) != 1 or any(each != 1 for each in dilation):
+        if int(attributes.groups) != 1 or any(each != 1 for each in dilation) or not hasattr(weight, "value"):
             return _channels_first(call, name, builder, dims)
-        *extents, inner, outer = (int(extent) for extent in weight.ty.shape)
-        taps = [-(-extent // stride) for extent, stride in zip(extents, strides)]
-        narrow = is_narrow(inner, outer, lanes)
-        missing = [each for count, stride, extent in zip(taps, strides, extents) for each in (0, count * stride - extent)]
-        weight = builder.emit(op.nn.pad(weight, [*missing, 0, 0, 0, 0]))
-        apart = [each for pair in zip(taps, strides) for each in pair]  # tap t and rest r of k = r + s t
-        rests, steps, last = range(1, 2 * dims, 2), range(0, 2 * dims, 2), 2 * dims
-        if narrow:
-            weight = builder.emit(op.reshape(weight, [*apart, inner // lanes, lanes, outer]))
-            order = [last + 2, *rests, *steps, last, last + 1]
+        kernel = by_rests(weight.value.numpy(), strides, padding)
+        *_, inner, outer = kernel.shape
+        if narrow := is_narrow(inner, outer, lanes):
+            kernel = np.moveaxis(kernel, -1, 0)
+            kernel = kernel.reshape(*kernel.shape[:-1], inner // lanes, lanes)
         else:
             block = block_of(outer, lanes) or outer
-            weight = builder.emit(op.reshape(weight, [*apart, inner, outer // block, block]))
-            order = [last + 1, *rests, *steps, last, last + 2]
-        weight = builder.emit(op.permute_dims(weight, order))
+            kernel = np.moveaxis(kernel.reshape(*kernel.shape[:-1], outer // block, block), -2, 0)
+        weight = relax.const(np.ascontiguousarray(kernel))
         shape = [int(extent) for extent in call.ty.shape][1 : 1 + dims]
         pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
         given = data, weight, shape, strides, padding[:dims], narrow, hint
@@ -57,28 +50,68 @@ def without_zeros(module, lanes):
     return rewritten(module, rewrite)
 
 
+def by_rests(kernel, strides, padding):
+    """A kernel (*image, in, out) as (*rests, *taps, in, out): of the outputs of a remainder by the stride, the taps that they read."""
+    import numpy as np
+
+    dims = len(strides)
+    taps = [-(-extent // stride) for extent, stride in zip(kernel.shape, strides)]
+    missing = [(0, count * stride - extent) for count, stride, extent in zip(taps, strides, kernel.shape)]
+    kernel = np.pad(kernel, [*missing, (0, 0), (0, 0)])
+    kernel = kernel.reshape(*(each for pair in zip(taps, strides) for each in pair), *kernel.shape[dims:])  # k = rest + s tap
+    kernel = kernel.transpose(*range(1, 2 * dims, 2), *range(0, 2 * dims, 2), 2 * dims, 2 * dims + 1)
+    for axis, (stride, pad) in enumerate(zip(strides, padding)):
+        kernel = kernel.take([(rest + pad) % stride for rest in range(stride)], axis)
+    return np.ascontiguousarray(kernel)
+
+
 def _sum(data, weight, shape, strides, padding, narrow, name):
-    """data (n, *image, in), weight as `pack`'s, (*rests, *taps) in place of the kernel's axes, output (n, *shape, out)."""
+    """data (n, *image, in), weight as `pack`'s, (*rests, *taps) of `by_rests` in place of the kernel's axes, output (n, *shape, out)."""
     from tvm import te, topi
 
-    dims = len(shape)
+    dims, names = len(shape), "zyx"[-len(shape) :]
     counts = [int(extent) for extent in weight.shape[1 + dims : 1 + 2 * dims]]
+    apart = [-(-extent // stride) for extent, stride in zip(shape, strides)]
     before = [count - 1 for count in counts]
     after = [
-        max(0, (extent - 1 + pad) // stride - int(had) + 1)
-        for extent, pad, stride, had in zip(shape, padding, strides, data.shape[1 : 1 + dims])
+        max(0, number + (stride - 1 + pad) // stride - int(had))
+        for number, pad, stride, had in zip(apart, padding, strides, data.shape[1 : 1 + dims])
     ]
     if any((*before, *after)):
         data = topi.nn.pad(data, [0, *before, 0], [0, *after, 0], name="pad")
-    taps = [te.reduce_axis((0, count), name=f"r{axis}") for axis, count in zip("zyx"[-dims:], counts)]
+    taps = [te.reduce_axis((0, count), name=f"r{axis}") for axis, count in zip(names, counts)]
+
+    def by_remainder(position):
+        return [p % stride for p, stride in zip(position, strides)], [p // stride for p, stride in zip(position, strides)]
 
     def term(n, position, channel, outer, step, inner):
-        shifted = [p + pad for p, pad in zip(position, padding)]
-        read = [p // stride - tap + low for p, stride, tap, low in zip(shifted, strides, taps, before)]
-        rests = [p % stride for p, stride in zip(shifted, strides)]
+        rests, position = by_remainder(position) if narrow else (position[:dims], position[dims:])
+        first = map(met, rests, padding, strides)
+        read = [p + each - tap + low for p, each, tap, low in zip(position, first, taps, before)]
         return data[(n, *read, channel)] * weight[(outer, *rests, *taps, step, inner)]
 
-    return summed((data.shape[0], *shape), weight, taps, term, narrow, name)
+    if narrow:
+        return summed({"n": data.shape[0], **dict(zip(names, shape))}, weight, taps, term, narrow, name)
+    # Those of one remainder read the same part of the kernel, one after the other.
+    axes = {"n": data.shape[0], **{f"{axis}_rest": each for axis, each in zip(names, strides)}, **dict(zip(names, apart))}
+    found = summed(axes, weight, taps, term, narrow, name)
+
+    def together(n, *place):
+        rests, position = by_remainder(place[:-1])
+        return found[(n, *rests, *position, place[-1])]
+
+    together_shape = (data.shape[0], *shape, found.shape[-1])
+    return te.compute(together_shape, together, name=f"{name}_together", varargs_names=[*names, "f"])
+
+
+def met(rest, pad, stride):
+    """(rest + pad) // stride of a remainder by the stride, without a division, which TVM gets wrong where loops are fused."""
+    from tvm import te
+
+    whole, more = divmod(pad, stride)
+    if more and stride > 2:
+        return whole + te.min(te.max(rest - (stride - more - 1), 0), 1)
+    return whole + rest * more
 
 
 def _channels_first(call, name, builder, dims):

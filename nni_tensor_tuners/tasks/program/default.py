@@ -25,6 +25,8 @@ SHARED_BYTES = 1 << 19
 RESULT_BYTES, STEPS = 1 << 15, 4
 # Of a kernel along an axis, that are unrolled; and the vector instructions of a register tile and all its taps.
 LONGEST_TAPS, WHOLE = 16, 512
+# And so many instructions of a register tile and taps are few.
+FEW = 64
 
 
 def first(sketches, device):
@@ -33,11 +35,15 @@ def first(sketches, device):
     One may be built as another one (`sketches.settler`), where a block cannot be computed where it says.
     """
     sound = [{SKETCH: {"_name": each["name"], **each["sound"]}} for each in sketches if "sound" in each]
-    return [*filter(None, [default(sketches, device)]), *sound]
+    usual, stored = default(sketches, device), default(sketches, device, stored=True)
+    return [*filter(None, [usual]), *([stored] if stored != usual else []), *sound]
 
 
-def default(sketches, device):
-    """A configuration, {"sketch": ...}, of ``sketches`` (`sketches.generate`) for a CPU `Device`; None where no rule fits."""
+def default(sketches, device, stored=False):
+    """A configuration, {"sketch": ...}, of ``sketches`` (`sketches.generate`) for a CPU `Device`; None where no rule fits.
+
+    What a sum reads, as padding, is computed in the sum, or if it is to be ``stored``, before; which is faster is not known.
+    """
     traced = [sketch for sketch in sketches if "trace" in sketch]
     if device.kind != "cpu" or not traced:
         return None
@@ -52,7 +58,7 @@ def default(sketches, device):
             config[name] = tiles.get(name, [value[0], *[1] * (value[1] - 1)])
         elif name.endswith(AT):
             # What is costly is computed once, in vectors: inlined in a sum it would be again, and a sum is made one by one.
-            inlined = INLINED in value and tiled and not parameter.get("costly")
+            inlined = INLINED in value and tiled and not parameter.get("costly") and not stored
             rowwise = sums and not tiled and OUTERMOST in value
             config[name] = INLINED if inlined else OUTERMOST if rowwise else ROOT if ROOT in value else value[0]
         else:  # how far loops are unrolled: just so far that the register tile is
@@ -114,7 +120,11 @@ def _tiles(sketch, device):
     widest = max(1, block // vector) if block else 4 if far else 1
     # And of many such rows no cache keeps a slice: a few steps of the sum are made for all results of a chunk.
     by_steps = far and large
-    width, inner = _register_tile(extent // vector, others, widest, room, min if by_steps else max)
+    beside, against = _operands_apart(sketch, last, others)
+    if beside and against:
+        width, inner = 1, _square_tile(others, beside[-1], against[-1], room)
+    else:
+        width, inner = _register_tile(extent // vector, others, widest, room, min if by_steps else max)
     sharing = _largest(extent // (vector * width), max(1, SHARED_BYTES // (4 * reduced * vector * width)))
     # Weights that no level-2 cache holds are read once: a chunk has a slice of them, and goes over all results.
     streams = large and extent // (vector * width) >= device.cores
@@ -130,13 +140,24 @@ def _tiles(sketch, device):
             results *= tile[0]
         left = each // prod(tile)
         tiles[name] = [1, left, *tile] if streams else [left, 1, *tile]
+    held = 4 * reduced * prod(prod(tiles[name]) for name in against)
+    if beside and held <= SHARED_BYTES and prod(tiles[name][0] for name in beside) >= device.cores:
+        # What a chunk reads of the vectors' operand meets all of the other one, which a cache holds.
+        tiles.update({name: [1, left * shared, *tile] for name, (left, shared, *tile) in tiles.items() if name in against})
     longest = max(sums, key=lambda each: each[1], default=None)
-    taps = [name for name, each in sums if sketch["parameters"][name].get("tap") and each <= LONGEST_TAPS]
+    along = {name: sketch["parameters"][name].get("taps") for name, _ in sums}
+    taps = [name for name, each in sums if along[name] is not None and each <= LONGEST_TAPS]
     # Of sums over taps alone the code is one row of instructions, without a loop.
-    whole = len(taps) == len(sums) > 0 and results // vector * reduced <= WHOLE
+    accumulators = results // vector
+    whole = len(taps) == len(sums) > 0 and accumulators * reduced <= WHOLE
+    # Taps are unrolled where neighbours share what they read: the innermost of a kernel, or where vectors run along that one, all if
+    # they are few.
+    shared = taps[-1:]
+    if taps and not whole and parameter["axis"] in along[taps[-1]]:
+        shared = taps if accumulators * prod(dict(sums)[name] for name in taps) <= FEW else []
     for name, each in sums:
-        # The innermost tap of a kernel is unrolled: neighbours share what they read. Other sums are made step by step.
-        steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if [name] == taps[-1:] else 1
+        # Other sums are made step by step.
+        steps = _largest(each, STEPS) if by_steps and (name, each) == longest else each if name in shared else 1
         tiles[name] = [each // steps, steps]
     unrolled = prod(factor[-1] * (1 if by_steps or len(factor) < TILED else factor[-2]) for factor in tiles.values())
     return tiles, WHOLE if whole else unrolled // innermost
@@ -160,6 +181,24 @@ def _register_tile(vectors, others, widest, room, choose):
             width *= _largest(vectors // width, room // accumulators)
         tried.append((min(accumulators, ACCUMULATORS), width, inner))
     return max(tried, key=lambda each: each[0])[1:]
+
+
+def _operands_apart(sketch, last, others):
+    """The axes that an operand with the last axis has, and no other operand; and those that operands without the last axis have."""
+    operands = {name: set(sketch["parameters"][name]["operands"]) for name in (last, *(name for name, _ in others))}
+    of_vectors = operands.pop(last)
+    beside = [name for name, each in operands.items() if each and each <= of_vectors]
+    return beside, [name for name, each in operands.items() if each and not each & of_vectors]
+
+
+def _square_tile(others, beside, against, room):
+    """How many results of each axis are in a register tile of one vector of the last: of ``beside`` and ``against``, whose product
+    is enough and fits, so many that the fewest operands are read for a result; of the others one."""
+    extents = dict(others)
+    pairs = [(a, b) for a in divisors(extents[beside]) for b in divisors(extents[against]) if a * b <= room]
+    busy = max(min(a * b, ACCUMULATORS) for a, b in pairs)
+    a, b = max((each for each in pairs if each[0] * each[1] >= busy), key=lambda each: each[0] * each[1] / sum(each))
+    return {**dict.fromkeys(extents, 1), beside: a, against: b}
 
 
 def _largest(extent, most):

@@ -44,7 +44,7 @@ TENSORIZES = "meta_schedule.auto_tensorize"
 # Where TVM has those instructions.
 TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 9
+VERSION = 10
 
 
 def generate(module, device):
@@ -288,12 +288,14 @@ def _parameters(module, trace, names):
             spec = {"_type": "factor", "_value": [extent, parts]}
             if 0 < innermost < extent:
                 more = {"innermost": innermost}
-            if parts == TILED and (block := names.block_of(inputs[0], number)):
-                more["divides"] = block
+            if parts == TILED:
+                more |= {"axis": names.axis(inputs[0]), "operands": names.operands(inputs[0], number)}
+                if block := names.block_of(inputs[0], number):
+                    more["divides"] = block
             if (part := _reduced_apart(instructions, outputs)) is not None:
                 more["in_vectors"] = part == 1 and names.is_contiguous(inputs[0], number)
-            elif parts == SUMMED and names.is_tap(inputs[0], number):
-                more["tap"] = True
+            elif parts == SUMMED and (axes := names.tapped(inputs[0], number)) is not None:
+                more["taps"] = axes
             name = names.path(inputs[0], number)
         elif kind == "SampleCategorical":
             values = sorted(set(attributes[0]))

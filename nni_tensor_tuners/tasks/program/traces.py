@@ -59,23 +59,38 @@ class Names:
                 found.add(int(start.b.value))
         return found.pop() if len(found) == 1 else None
 
-    def is_tap(self, loop, before):
-        """Whether the turns of a loop that was taken from a block read what those for neighbours of its result read, too: as the
-        taps of a kernel do, x + r being the same for several x and r.
+    def tapped(self, loop, before):
+        """Along which of a block's axes, by number, neighbours read what turns of a loop that was taken from the block read, too: as
+        the taps of a kernel do, x + r being the same for several x and r. Of r in x // 4 + r it is none, but it is a tap; None of
+        what is not.
         """
         from ..features.indices import index_of
 
         block, axis = self._axis(loop, before)
         if block is None:
-            return False
+            return None
         values, number = _numbered(block, axis)
-        lengths = {place: int(each.dom.extent) for place, each in enumerate(block.iter_vars)}
+        lengths, found = {place: int(each.dom.extent) for place, each in enumerate(block.iter_vars)}, None
         for start in _starts(block):
             index = index_of(start, values)
             variables = index.variables()
             if number in variables and index.values(lengths) < prod(lengths[each] for each in variables):
-                return True
-        return False
+                found = (found or set()) | {each for each in variables - {number} if index.slope(each)}
+        return None if found is None else sorted(found)
+
+    def operands(self, loop, before):
+        """The numbers of the operands of a block that are indexed by the axis that a loop was taken for."""
+        from ..features.indices import index_of
+
+        block, axis = self._axis(loop, before)
+        if block is None:
+            return []
+        values, number = _numbered(block, axis)
+        return [
+            place
+            for place, region in enumerate(block.reads)
+            if any(number in index_of(each.min, values).variables() for each in region.region)
+        ]
 
     def is_contiguous(self, loop, before):
         """Whether a loop's turns read element after element: it, or the last of those fused to it, was taken for an axis of a block
@@ -98,6 +113,10 @@ class Names:
         """Whether each result of a block takes many instructions, as exp does."""
         schedule = self._schedule(before)
         return may_call(schedule.get(self.variable(schedule, variable)).body)
+
+    def axis(self, loop):
+        """The number of the axis that a loop was taken for from a block."""
+        return self._from[loop][1]
 
     def _axis(self, loop, before):
         """A block, and the variable of its axis that a loop was taken for; (None, None) if the loop was made otherwise."""
