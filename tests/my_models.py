@@ -5,7 +5,8 @@ import tvm
 from tvm import relax
 
 
-def _module(shape, layers, dtype="float32"):
+def model_of(shape, layers, dtype="float32"):
+    """Of one input, ``layers(emit, data)`` being what is computed of it."""
     builder = relax.BlockBuilder()
     data = relax.Var("data", relax.TensorType(shape, dtype))
     with builder.function("main", [data]):
@@ -32,7 +33,7 @@ def small(batch=1, channels=32, seed=0):
             x = emit(op.nn.relu(emit(op.add(y, x))))
         return emit(op.nn.softmax(emit(op.matmul(emit(op.mean(x, axis=[2, 3])), weight(channels, 10)))))
 
-    return _module((batch, 3, 16, 16), layers)
+    return model_of((batch, 3, 16, 16), layers)
 
 
 def to_few(outer=3, kernel=(3, 3), strides=1, dilation=1):
@@ -45,7 +46,7 @@ def to_few(outer=3, kernel=(3, 3), strides=1, dilation=1):
         x = emit(op.nn.conv2d(x, weight, strides=[strides] * 2, padding=[1, 0, 2, 1], dilation=[dilation] * 2))
         return emit(op.tanh(emit(op.add(x, shift))))
 
-    return _module((2, 32, 9, 10), layers)
+    return model_of((2, 32, 9, 10), layers)
 
 
 def depthwise(follows):
@@ -56,32 +57,32 @@ def depthwise(follows):
         x = emit(op.nn.conv2d(x, weight, strides=[2, 1], padding=[1, 1, 1, 1], groups=24))
         return emit(op.nn.relu(x)) if follows else x
 
-    return _module((1, 24, 9, 10), layers)
+    return model_of((1, 24, 9, 10), layers)
 
 
 def dynamic():
-    return _module((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
+    return model_of((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
 
 
 def nothing_to_tune():
-    return _module((4, 4), lambda emit, x: emit(relax.op.permute_dims(x)))
+    return model_of((4, 4), lambda emit, x: emit(relax.op.permute_dims(x)))
 
 
 def without_a_program():
     """An operator that TVM 0.27 has no program for."""
-    return _module((1, 4, 4, 4), lambda emit, x: emit(relax.op.nn.pixel_shuffle(x, 2)))
+    return model_of((1, 4, 4, 4), lambda emit, x: emit(relax.op.nn.pixel_shuffle(x, 2)))
 
 
 def sorted_rows():
     """An operator that is no loop nest to schedule, after one that is."""
     weight = relax.const(np.ones((32, 32), "float32"))
-    return _module((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))
+    return model_of((8, 32), lambda emit, x: emit(relax.op.sort(emit(relax.op.matmul(x, weight)))))
 
 
 def first_layer(width=32, filters=32):
     """A convolution of three channels."""
     weight = relax.const(np.random.default_rng(0).uniform(-0.2, 0.2, (filters, 3, 3, 3)).astype("float32"))
-    return _module((1, 3, 9, width), lambda emit, x: emit(relax.op.nn.conv2d(x, weight, padding=1)))
+    return model_of((1, 3, 9, width), lambda emit, x: emit(relax.op.nn.conv2d(x, weight, padding=1)))
 
 
 def transposed(
@@ -100,4 +101,4 @@ def transposed(
             return x
         return emit(op.nn.relu(emit(op.add(x, shift))))
 
-    return _module((2, inner, *image), layers)
+    return model_of((2, inner, *image), layers)

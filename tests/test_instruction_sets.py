@@ -8,15 +8,14 @@ import pytest
 import tvm
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from my_models import _module
+from model_answers import answer, data_for, scheduled, tasks_of
+from my_models import model_of
 from tvm import relax
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.network import lower, winograd
 from nni_tensor_tuners.tasks.program import Program
-from nni_tensor_tuners.tasks.program.load import save
-from nni_tensor_tuners.tasks.shared import shared_folder
 
 CPU = find_device("cpu")
 # LLVM's name of a processor that has no more than these, float32 lanes of a vector, and vector registers.
@@ -49,14 +48,14 @@ def convolutions(draw):
     top, left, bottom, right = numbers["padding"]
     for extent, taps, stride, around in zip(image, kernel, numbers["strides"], (top + bottom, left + right)):
         assume((extent - 1) * stride + taps - around > 0 if transposed else extent + around >= taps)
-    return _module((draw(st.integers(1, 2)), inner, *image), layers)
+    return model_of((draw(st.integers(1, 2)), inner, *image), layers)
 
 
 @st.composite
 def products(draw):
     rows, inner, outer = draw(extents), draw(channels), draw(channels)
     weight = relax.const(np.random.default_rng(0).uniform(-0.2, 0.2, (inner, outer)).astype("float32"))
-    return _module((rows, inner), lambda emit, x: emit(relax.op.matmul(x, weight)))
+    return model_of((rows, inner), lambda emit, x: emit(relax.op.matmul(x, weight)))
 
 
 @st.composite
@@ -72,11 +71,7 @@ def batched(draw):
         operands = [emit(relax.op.permute_dims(each, [0, 2, 1])) if way else each for each, way in zip((x, y), turned)]
         return emit(relax.op.matmul(*operands))
 
-    return _module((batch, *shapes[0]), layers)
-
-
-def answer(executable, data):
-    return relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+    return model_of((batch, *shapes[0]), layers)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -92,15 +87,11 @@ def test_schedules_of_operators_are_right(name, model, seed):
     shapes = winograd.fits(lower.channels_last(model, device), lanes)
     ways = {shape: rng.choice(winograd.tiles_for(shape)) for shape in shapes if rng.random() < 0.5}
     module = lower.lowered(model, device, ways)
-    data = (
-        np.random.default_rng(seed).uniform(-1, 1, [int(each) for each in model["main"].params[0].ty.shape]).astype("float32")
-    )
+    data = data_for(model, seed)
     right = answer(tvm.compile(model, target="llvm"), data)
-    tasks = [Program(str(save(function, shared_folder()))) for _, function, _ in lower.tasks(module, device)]
-    for draw in (Program.default, lambda task, device: drawn(task, device, rng)):
-        chosen = ((task, draw(task, device)) for task in tasks)
-        schedules = [(task.source, task.schedule(config, device)) for task, config in chosen if config is not None]
-        wrong = np.abs(answer(lower.build(module, schedules, device), data) - right).max()
+    tasks = tasks_of(module, device).values()
+    for choose in (Program.default, lambda task, device: drawn(task, device, rng)):
+        wrong = np.abs(answer(lower.build(module, scheduled(tasks, device, choose), device), data) - right).max()
         assert wrong <= 1e-4 * max(1.0, np.abs(right).max())
 
 

@@ -7,10 +7,9 @@ from math import prod
 import numpy as np
 import pytest
 import tvm
-from conftest import TESTS
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from model_answers import MODELS, answer, data_for, scheduled, tasks_of, untuned
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import measure
@@ -19,11 +18,9 @@ from nni_tensor_tuners.tasks.network import lower, models
 from nni_tensor_tuners.tasks.network.planes import by_rows
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.program.load import save
-from nni_tensor_tuners.tasks.shared import shared_folder
 from nni_tensor_tuners.tasks.target import target_of
 
 CPU = find_device("cpu")
-MODELS = TESTS / "my_models.py"
 SAMPLES = random.Random(0)
 RNG = np.random.default_rng(0)
 
@@ -32,7 +29,7 @@ def expected(data, weight, strides, padding, dilation):
     """Tap by tap, a plane of the output at a time, or all channels of it; ``weight`` as of `by_rows`."""
     top, left, bottom, right = padding
     data = np.pad(data, [(0, 0), (0, 0), (top, bottom), (left, right)])
-    *_, down, across = kernel = weight.shape[-3:-1] if weight.ndim == 4 else weight.shape[1:]
+    down, across = kernel = weight.shape[1:3]
     if weight.ndim == 3:
         data = data.repeat(len(weight) // data.shape[1], axis=1)
     reach = [dilate * (taps - 1) for dilate, taps in zip(dilation, kernel)]
@@ -101,13 +98,10 @@ def test_its_schedules_compute_it_wherever_rows_are_read(strides, weights, tmp_p
 def answers(text):
     """Of a model with default schedules and of the model as it is, on the same data; and the names of the tasks."""
     model = models.read(text)
-    module = lower.lowered(model, CPU)
-    data = RNG.uniform(-1, 1, [int(each) for each in model["main"].params[0].ty.shape]).astype("float32")
-    tasks = [(name, Program(str(save(function, shared_folder())))) for name, function, _ in lower.tasks(module, CPU)]
-    schedules = [(task.source, task.schedule(config, CPU)) for _, task in tasks if (config := task.default(CPU)) is not None]
-    built, plain = lower.build(module, schedules, CPU), tvm.compile(model, target="llvm")
-    found = [relax.VirtualMachine(each, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy() for each in (built, plain)]
-    return [name for name, _ in tasks], *found
+    module, data = lower.lowered(model, CPU), data_for(model)
+    tasks = tasks_of(module, CPU)
+    built = lower.build(module, scheduled(tasks.values(), CPU), CPU)
+    return [*tasks], answer(built, data), answer(untuned(text), data)
 
 
 @pytest.mark.parametrize("follows", [False, True])

@@ -35,8 +35,8 @@ def measure_defaults(found, path, device, progress, text):
     for number, (name, (program, _)) in enumerate(found.items(), 1):
         if program.sha256 in known:
             continue
-        for config in program.defaults(device):
-            record = {
+        measured = [
+            {
                 "task": program.id,
                 "config": configuration(name, config),
                 **measure(program, config, device, cold=True),
@@ -45,8 +45,12 @@ def measure_defaults(found, path, device, progress, text):
                 "device": device.label(),
                 "time": time.time(),
             }
+            for config in program.defaults(device)
+        ]
+        for record in measured:  # all of a program or none: where a call is interrupted, a program is measured whole again
             records.append(path, record)
-            known.setdefault(program.sha256, []).append(record)
+        if measured:
+            known[program.sha256] = measured
         progress.show(f"{text}: measuring default schedules, {number} of {len(found)}")
     wanted = {program.sha256 for program, _ in found.values()}
     return [min(each, key=_latency) for sha, each in known.items() if sha in wanted]

@@ -61,7 +61,8 @@ def lowered(module, device, winograd=None):
 
 
 def channels_last(module, device):
-    """The first half of `lowered`: operators are simpler, images lie channels last, and what is not computed so is a program."""
+    """The first half of `lowered`: operators are simpler, and images lie channels last; convolutions that are not computed so, or
+    not by an operator of TVM's, are programs."""
     from tvm import relax
 
     transform = relax.transform

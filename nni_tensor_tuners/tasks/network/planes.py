@@ -32,30 +32,27 @@ def in_planes(module, lanes):
         if data is None or min(lanes, *_shape(data)[3:], *_shape(call)[3:]) < SHORTEST or not _is_constant(convolution):
             return call
         made = _transposed if convolution.op.name.endswith("transpose") else _straight
-        name, function, kernel = made(convolution, _shape(data), _shape(call), lanes) or (None, None, None)
-        if function is None:
+        found = made(convolution, _shape(data), _shape(call), lanes)
+        if found is None:
             return call
+        name, function, kernel = found
         return relax.call_tir(builder.add_func(function, name), [data, relax.const(kernel)], out_ty=call.ty)
 
     return rewritten(module, rewrite)
 
 
-def _straight(call, shape, _, lanes):
+def _straight(call, shape, output, lanes):
     """The name of a convolution's program, the program and its weights; None of another convolution than these."""
     import numpy as np
 
-    channels, groups, (*_, wide, _) = shape[1], int(call.attrs.groups), _shape(call)
-    few = groups == 1 and channels < lanes and -wide % _vector(wide, lanes) <= WASTED * wide
+    channels, groups = shape[1], int(call.attrs.groups)
+    few = groups == 1 and channels < lanes and _fills_vectors(output[-1], lanes)
     if not few and not groups == channels > 1:
         return None
     kernel = call.args[1].value.numpy()
     kernel = np.ascontiguousarray(np.moveaxis(kernel, 2, 0) if few else np.moveaxis(kernel[:, :, 0], -1, 0))
-    name = "conv2d" if few else "depthwise"
-    return (
-        name,
-        by_rows(shape, kernel.shape, *(_numbers(call, each) for each in ("strides", "padding", "dilation")), lanes),
-        kernel,
-    )
+    numbers = (_numbers(call, each) for each in ("strides", "padding", "dilation"))
+    return "conv2d" if few else "depthwise", by_rows(shape, kernel.shape, *numbers, lanes), kernel
 
 
 def _transposed(call, shape, output, lanes):
@@ -64,7 +61,7 @@ def _transposed(call, shape, output, lanes):
     wide = -(-output[-1] // strides[1])
     if int(call.attrs.groups) > 1 or max(_numbers(call, "dilation")) > 1 or not is_few(output[1], lanes):
         return None
-    if wide < SHORTEST or -wide % _vector(wide, lanes) > WASTED * wide:
+    if wide < SHORTEST or not _fills_vectors(wide, lanes):
         return None
     kernel = by_rests(call.args[1].value.numpy(), strides, padding)
     return "conv2d_transpose", transposed_by_rows(shape, kernel.shape, output, strides, padding, lanes), kernel
@@ -89,9 +86,14 @@ def _is_constant(call):
     return constant and layouts == ("NHWC", "HWIO")
 
 
-def _vector(wide, lanes):
-    """Elements of the vectors that a row of the output is computed in."""
-    return min(lanes, 1 << (wide - 1).bit_length())
+def _in_vectors(wide, lanes):
+    """The elements of a row of the output, rounded up to those of the vectors that it is computed in."""
+    vector = min(lanes, 1 << (wide - 1).bit_length())
+    return -(-wide // vector) * vector
+
+
+def _fills_vectors(wide, lanes):
+    return _in_vectors(wide, lanes) - wide <= WASTED * wide
 
 
 def by_rows(shape, weights, strides, padding, dilation, lanes):
@@ -104,12 +106,11 @@ def by_rows(shape, weights, strides, padding, dilation, lanes):
 
     n, channels, high, wide = shape
     whole = len(weights) == 4
-    filters, kernel = (weights[3], weights[1:3]) if whole else (weights[0], weights[1:])
+    filters, kernel = weights[3 if whole else 0], weights[1:3]
     (down, across), (top, left, bottom, right) = strides, padding
     reach = [dilate * (taps - 1) for dilate, taps in zip(dilation, kernel)]
     out_high, out_wide = (high + top + bottom - reach[0] - 1) // down + 1, (wide + left + right - reach[1] - 1) // across + 1
-    vector = _vector(out_wide, lanes)
-    computed = -(-out_wide // vector) * vector
+    computed = _in_vectors(out_wide, lanes)
     data = te.placeholder(shape, name="data")
     weight = te.placeholder(weights, name="weight")
     # Of a row of the image: its elements by their number's remainder by the stride, zeros before and after.
@@ -143,8 +144,7 @@ def transposed_by_rows(shape, weights, output, strides, padding, lanes):
 
     (n, channels, high, wide), (*_, taps_down, taps_across, _, filters) = shape, weights
     apart = [-(-extent // stride) for extent, stride in zip(output[2:], strides)]
-    vector = _vector(apart[1], lanes)
-    computed = -(-apart[1] // vector) * vector
+    computed = _in_vectors(apart[1], lanes)
     low = taps_down - 1, taps_across - 1
     most = [first + (stride - 1 + pad) // stride for first, stride, pad in zip(low, strides, padding)]
     data = te.placeholder(shape, name="data")
@@ -165,11 +165,7 @@ def transposed_by_rows(shape, weights, output, strides, padding, lanes):
         varargs_names=["n", "y_rest", "x_rest", *"fyx"],
     )
     down, across = strides
-    result = te.compute(
-        output,
-        lambda n, f, y, x: conv[n, y % down, x % across, f, y // down, x // across],
-        name="result",
-    )
+    result = te.compute(output, lambda n, f, y, x: conv[n, y % down, x % across, f, y // down, x // across], name="result")
     flop = 2 * n * filters * output[2] * output[3] * taps_down * taps_across * channels
     return _program(data, weight, result, low, lanes, flop)
 
