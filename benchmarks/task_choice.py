@@ -1,6 +1,6 @@
 """Which task is next: Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
 
-usage: task_choice.py [--record NETWORK ... --configurations 32] [--recording benchmarks/recordings/tasks_zen4.json]
+usage: task_choice.py [--record NETWORK ... --configurations 32] [--recording benchmarks/recordings/tasks_zen5.json]
                       [--round-size 4] [--seeds 20] [--trials-per-task 12]
 
 --record measures so many random configurations of every task of the networks, and goes on where it was interrupted. Without it,
@@ -18,16 +18,21 @@ from pathlib import Path
 from statistics import geometric_mean, mean
 
 from nni_tensor_tuners import SearchSpace, create_search
+from nni_tensor_tuners.measure import measure
+from nni_tensor_tuners.study import Study
 
 SELECTIONS = ("ucb", "gradient", "round-robin")
 FORESEEN = "foreseen"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
-def record(networks, configurations, path):
-    """Measure random configurations of the tasks of networks, each as its network runs it; written after every task."""
-    from nni_tensor_tuners.measure import measure
-    from nni_tensor_tuners.networks.prepare import split
+def record(networks, trials, seeds, path):
+    """Record what WalkGP measures in the tasks of networks, one trial after the other from the default schedules on.
+
+    Each is measured as its network runs it. Tasks that take less than `prepare.LEAST_SHARE` by default are left out. The file is
+    written after every search, and a call goes on where one was interrupted.
+    """
+    from nni_tensor_tuners.networks.prepare import LEAST_SHARE, split
     from nni_tensor_tuners.tasks.device import find_device
     from nni_tensor_tuners.tasks.program import Program
     from nni_tensor_tuners.tasks.program.load import save
@@ -37,26 +42,44 @@ def record(networks, configurations, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(path.read_text()) if path.is_file() else {}
     for network in networks:
-        tasks = found.setdefault(network, {})
+        tasks, programs = found.setdefault(network, {}), {}
         for name, function, count in split(network, None, device):
-            if name in tasks:
+            programs[name] = Program(str(save(function, shared_folder())))
+            if name not in tasks:
+                tasks[name] = {"count": count, "flop": programs[name].flop, "default_ms": _default(programs[name], device)}
+        path.write_text(json.dumps(found))
+        taken = {name: task["count"] * (task["default_ms"] or 0) for name, task in tasks.items()}
+        for name, task in tasks.items():
+            if taken[name] < LEAST_SHARE * sum(taken.values()):
                 continue
-            program = Program(str(save(function, shared_folder())))
-            space = SearchSpace.from_json(program.search_space(device), program.constraints(device))
-            settle, rng, seen, latencies, best = program.settler(device), random.Random(0), set(), [], None
-            for _ in range(20 * configurations):
-                built = settle(space.sample(rng))
-                if built is None or (text := json.dumps(built)) in seen:
-                    continue
-                seen.add(text)
-                result = measure(program, built, device, best_latency_ms=best, cold=True)
-                latencies.append(result.get("latency_ms"))
-                best = min(filter(None, (best, result.get("latency_ms"))), default=None)
-                if len(latencies) == configurations:
-                    break
-            tasks[name] = {"count": count, "flop": program.flop, "latency_ms": latencies}
-            path.write_text(json.dumps(found))
-            print(f"{network} {name}: {len(latencies)} configurations, best {best:.4g} ms", flush=True)
+            measured = task.setdefault("latency_ms", [])
+            while len(measured) < seeds:
+                measured.append(_searched(programs[name], device, len(measured), trials))
+                path.write_text(json.dumps(found))
+                best = min(filter(None, [task["default_ms"], *measured[-1]]))
+                print(f"{network} {name}: by default {task['default_ms']:.4g} ms, best {best:.4g} ms", flush=True)
+
+
+def _default(program, device):
+    latencies = [measure(program, config, device, cold=True).get("latency_ms") for config in program.defaults(device)]
+    return min(filter(None, latencies), default=None)
+
+
+def _searched(program, device, seed, trials):
+    """Latencies in ms of WalkGP's trials, as `TaskScheduler` has it inside a task; None of those that failed."""
+    space = SearchSpace.from_json(program.search_space(device), program.constraints(device))
+    search = create_search("WalkGP", space, seed, initial=1, features="configuration")
+    known = [None]
+
+    def timed(config):
+        latency = measure(program, config, device, best_latency_ms=known[0], cold=True).get("latency_ms")
+        known[0] = min(filter(None, (known[0], latency)), default=None)
+        return latency and 1 / latency, latency
+
+    first = program.defaults(device)
+    study = Study(search, settle=program.settler(device))
+    study.warm_start([(config, timed(config)[0]) for config in first])
+    return [trial.value for trial in study.run(timed, trials)]
 
 
 def replay(tasks, selection, seed, trials, round_size):
@@ -158,14 +181,15 @@ def compare(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", nargs="+", metavar="NETWORK")
-    parser.add_argument("--configurations", type=int, default=32)
-    parser.add_argument("--recording", type=Path, default=Path(__file__).parent / "recordings" / "tasks_zen4.json")
+    parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--searches", type=int, default=3)
+    parser.add_argument("--recording", type=Path, default=Path(__file__).parent / "recordings" / "tasks_zen5.json")
     parser.add_argument("--round-size", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--trials-per-task", type=int, default=12)
     args = parser.parse_args()
     if args.record:
-        return record(args.record, args.configurations, args.recording)
+        return record(args.record, args.trials, args.searches, args.recording)
     compare(args)
 
 

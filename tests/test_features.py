@@ -21,7 +21,7 @@ from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.features import FEATURES, code_size, longest_chain, loops_of, vector
+from nni_tensor_tuners.tasks.features import FEATURES, code_size, longest_chain, loops_of, scalar_accesses, vector
 from nni_tensor_tuners.tasks.features.indices import Sum, index_of
 from nni_tensor_tuners.tasks.features.vectors import BUFFERS, THRESHOLDS
 from nni_tensor_tuners.tasks.matmul import Matmul
@@ -171,7 +171,21 @@ def test_the_code_is_as_long_as_tvm_unrolls_it(gaps, instructions, limit):
     schedule.vectorize(schedule.split(j, [None, 32])[1])
     schedule.annotate(outer, "pragma_auto_unroll_max_step", limit)
     schedule.annotate(outer, "pragma_unroll_explicit", 1)
-    assert code_size(schedule.mod) == instructions * stores_of_tvm(schedule.mod)
+    assert code_size(loops_of(schedule.mod)) == instructions * stores_of_tvm(schedule.mod)
+
+
+@pytest.mark.parametrize("unrolled, turns", [("", 1), ("k", 3), ("kK", 12), ("xkK", 7 * 12), ("xk", 3), ("yxkK", 0)])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_accesses_of_loops_that_llvm_may_vectorize(unrolled, turns, vectors):
+    """Each of a product's statements reads and writes an element of C and reads one of A and one of B."""
+    schedule, (y, x, k) = scheduled(transposed_product(5, 14, 12))
+    x, vector = schedule.split(x, [7, 2])
+    outer, k = schedule.split(k, [4, 3])
+    schedule.reorder(y, x, outer, k, vector)
+    (schedule.vectorize if vectors else schedule.unroll)(vector)
+    for name in unrolled:
+        schedule.unroll({"y": y, "x": x, "K": outer, "k": k}[name])
+    assert scalar_accesses(loops_of(schedule.mod)) == (0 if vectors else 4 * 2 * turns)
 
 
 def stores_of_tvm(module):

@@ -23,7 +23,7 @@ from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.study import records
 from nni_tensor_tuners.tasks import from_dict
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.features import code_size, vector
+from nni_tensor_tuners.tasks.features import code_size, loops_of, scalar_accesses, vector
 from nni_tensor_tuners.tasks.program import DLIGHT, Program, ProgramTask, parse, sketches
 from nni_tensor_tuners.tasks.program.load import load
 from nni_tensor_tuners.tasks.program.traces import plain
@@ -248,14 +248,18 @@ def test_dlight_s_schedule_takes_part_in_the_end_but_is_added_to_no_database(sof
     assert export.write_database([{**default, "retimed_ms": 1.0}, {**sketched, "retimed_ms": 2.0}], tmp_path) == 1
 
 
-def test_code_that_takes_long_to_compile_is_refused():
-    task, rng = Program("tbs()"), random.Random(0)
+@pytest.mark.parametrize(
+    "text, measured, most",
+    [("tbs()", code_size, sketches.MOST_INSTRUCTIONS), ("layer_norm(n=64, m=512)", scalar_accesses, sketches.MOST_ACCESSES)],
+)
+def test_code_that_takes_long_to_compile_is_refused(text, measured, most):
+    task, rng = Program(text), random.Random(0)
     settle, space = task.settler(CPU), space_of(task)
     longer, refused = 0, 0
     for config in (space.sample(rng) for _ in range(60)):
         made, taken = sketches.schedule(task.source, task.sketches(CPU), config, target_of(CPU))
         if space.contains(taken):
-            longer += code_size(made.mod) > sketches.MOST_INSTRUCTIONS
+            longer += measured(loops_of(made.mod)) > most
             refused += settle(config) is None
     assert 0 < longer == refused < 50
 

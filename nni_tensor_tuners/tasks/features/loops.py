@@ -50,6 +50,8 @@ class Loop:
         The same, where all turns of a vectorized loop are one.
     statements
         How many are directly inside.
+    accesses
+        How many reads and writes of buffers these do.
     touched
         Buffer -> `Touch`. Buffers are numbers, those of a program by size, largest first.
     children
@@ -62,6 +64,7 @@ class Loop:
     bottom_up: int = 0
     vectors: int = 0
     statements: int = 0
+    accesses: int = 0
     touched: dict = field(default_factory=dict)
     children: list = field(default_factory=list)
 
@@ -90,14 +93,34 @@ def longest_chain(roots):
     return max(map(longest, roots), key=worth, default=[])
 
 
-def code_size(module):
-    """About how many instructions the code of a module has: its statements, each of them for every turn of the unrolled loops
+def code_size(roots):
+    """About how many instructions the code of loops has: their statements, each of them for every turn of the unrolled loops
     around it, and of vectorized ones for every turn if they access anything with gaps, else for `LANES` turns."""
-    return sum(map(_code_size, loops_of(module)))
+    return sum(map(_code_size, roots))
+
+
+def scalar_accesses(roots):
+    """The most accesses that a turn of a loop does which has neither loops nor vectors inside, once unrolled.
+
+    Those are the loops that LLVM tries to vectorize, for which it compares every access with every other.
+    """
+    own = [_in_a_row(loop) or 0 for loop in roots if loop.annotation in ("serial", "parallel")]
+    return max([*own, *(scalar_accesses(loop.children) for loop in roots)], default=0)
+
+
+def _in_a_row(loop):
+    """The accesses of a turn of a loop; None where there is a loop or a vector inside."""
+    inside = loop.accesses
+    for child in loop.children:
+        accesses = _in_a_row(child) if child.annotation == "unrolled" or child.length == 1 else None
+        if accesses is None:
+            return None
+        inside += child.length * accesses
+    return inside
 
 
 def _code_size(loop):
-    inside = loop.statements + sum(map(_code_size, loop.children))
+    inside = loop.statements + code_size(loop.children)
     if loop.annotation == "unrolled":
         return inside * loop.length
     if loop.annotation == "vectorized":
@@ -161,6 +184,8 @@ class _Walk:
 
         def access(buffer, indices):
             self.accesses.append((buffer, [index_of(index, values) for index in indices], around))
+            if around:
+                around[-1][0].accesses += 1
 
         if hasattr(statement, "buffer"):
             access(statement.buffer, statement.indices)

@@ -39,6 +39,8 @@ TILED = 4
 SUMMED = 2
 # LLVM compiles a CPU's code of more instructions than this for seconds, soon for a minute, and it is not the fastest.
 MOST_INSTRUCTIONS = 4096
+# And a loop without vectors, a turn of which accesses memory more often than this: it compares each access with each other.
+MOST_ACCESSES = 2048
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
 # Where TVM has those instructions.
@@ -195,14 +197,12 @@ def schedule(module, sketches, config, target, quick=False):
 def settler(module, sketches, target):
     """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it.
 
-    On a CPU none is built whose code is too long (MOST_INSTRUCTIONS), on a GPU none that is beyond its static limits once loops are
-    unrolled, which MetaSchedule's own check does not do.
+    On a CPU none is built whose code compiles for too long (`compiles_soon`), on a GPU none that is beyond its static limits once
+    loops are unrolled, which MetaSchedule's own check does not do.
     """
     import tvm_ffi
 
     from ..cuda_limits import check_limits
-    from ..features import code_size
-
     device = device_of(target)
     space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
@@ -216,11 +216,19 @@ def settler(module, sketches, target):
             return None
         if not space.contains(taken):
             return None  # computed at a place that `_locations` did not come by
-        if device.kind != "cuda" and code_size(made.mod) > MOST_INSTRUCTIONS:
+        if device.kind != "cuda" and not compiles_soon(made.mod):
             return None
         return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
 
     return settle
+
+
+def compiles_soon(module):
+    """Whether a CPU's code of a scheduled module is no longer than MOST_INSTRUCTIONS, its longest scalar loop than MOST_ACCESSES."""
+    from ..features import code_size, loops_of, scalar_accesses
+
+    roots = loops_of(module)
+    return code_size(roots) <= MOST_INSTRUCTIONS and scalar_accesses(roots) <= MOST_ACCESSES
 
 
 def difference(config, taken):
