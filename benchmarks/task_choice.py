@@ -1,19 +1,21 @@
-"""Which task is next: Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
+"""Which task is next: our choice, Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
 
-usage: task_choice.py [--record NETWORK ... --configurations 32] [--recording benchmarks/recordings/tasks_zen5.json]
-                      [--round-size 4] [--seeds 20] [--trials-per-task 12]
+usage: task_choice.py [--record NETWORK ... --trials 48 --searches 3] [--recording benchmarks/recordings/tasks_zen5.json ...]
+                      [--round-size 1] [--seeds 5] [--trials-per-task 12]
 
---record measures so many random configurations of every task of the networks, and goes on where it was interrupted. Without it,
-what was recorded is replayed: inside a task its configurations are drawn in random order, the same for every choice of tasks, so
-that nothing but the choice differs. Printed is the latency of each network as estimated by the best known kernels, relative to
-the lowest recorded, after shares of the trials; and the trials after which each choice has what the gradient has at the end.
-"foreseen" is no choice that one can have: it knows each task's recorded latencies, though not their order, and gives a round to
-the task whose next trial saves most in the mean.
+--record measures the default schedules of the networks' tasks and, where they matter, what WalkGP proposes from there on, and goes on
+where it was interrupted. Without it, what was recorded is replayed: inside a task its trials come in the order recorded, so that
+nothing but the choice differs. Where a recording has no default schedules, its trials are random configurations, and come in random
+order. Printed is the latency of each network as estimated by the best known kernels, relative to the lowest recorded, after shares of
+the trials; and the trials after which each choice has what the gradient has at the end, over those that the gradient needs. "foreseen"
+is no choice that one can have: it knows all latencies, and gives a trial to the task with the steepest descent ahead.
 """
 
 import argparse
 import json
 import random
+from itertools import accumulate
+from operator import truediv
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -21,7 +23,7 @@ from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.study import Study
 
-SELECTIONS = ("ucb", "gradient", "round-robin")
+SELECTIONS = ("saving", "ucb", "gradient", "round-robin")
 FORESEEN = "foreseen"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
@@ -83,10 +85,12 @@ def _searched(program, device, seed, trials):
 
 
 def replay(tasks, selection, seed, trials, round_size):
-    """The estimate after each trial, relative to the lowest recorded; None until all tasks have succeeded once."""
-    order = _order(tasks, seed)
+    """The estimate in ms after each trial; None until all tasks have succeeded once.
+
+    ``tasks`` have the latencies of one search each, ``latency_ms``, and ``default_ms`` where there is one.
+    """
     branches = [
-        {"_name": name, "i": {"_type": "randint", "_value": [0, len(task["latency_ms"])]}} for name, task in tasks.items()
+        {"_name": name, "i": {"_type": "randint", "_value": [0, len(task["latency_ms"]) + 1]}} for name, task in tasks.items()
     ]
     space = SearchSpace.from_json({"task": {"_type": "choice", "_value": branches}})
     search = create_search(
@@ -99,83 +103,93 @@ def replay(tasks, selection, seed, trials, round_size):
         counts={name: task["count"] for name, task in tasks.items()},
         flop={name: task["flop"] for name, task in tasks.items()},
     )
-    best, curve, drawn = {}, [], dict.fromkeys(tasks, 0)
-    for _ in range(trials):
+    for name, latency in (known := _defaults(tasks)).items():
+        search.tell({"task": {"_name": name, "i": len(tasks[name]["latency_ms"])}}, 1 / latency)
+    best, curve, left = dict(known), [], {name: list(task["latency_ms"]) for name, task in tasks.items()}
+    while len(curve) < trials:
         (config,) = search.ask(1)
         name = config["task"]["_name"]
-        latency = order[name][drawn[name]]  # whatever the search names: the order is the same for all
-        drawn[name] += 1
+        if not left[name]:  # all that is recorded of a task has been measured
+            search.tell(config, None)
+            continue
+        latency = left[name].pop(0)  # whatever the search names
         search.tell(config, latency and 1 / latency)
         curve.append(_estimate(tasks, best, name, latency))
     return curve
 
 
-def foreseen(tasks, seed, trials, round_size):
-    """As `replay`, of the choice that knows the latencies that are left of each task."""
-    order = _order(tasks, seed)
-    best, curve, first, left = {}, [], list(tasks), 0
+def foreseen(tasks, trials):
+    """As `replay`, of the choice that knows all latencies to come."""
+    best, left, curve = _defaults(tasks), {name: list(task["latency_ms"]) for name, task in tasks.items()}, []
+
+    def descent(name):
+        now, lowest = best.get(name, float("inf")), list(accumulate((each or float("inf") for each in left[name]), min))
+        return tasks[name]["count"] * max(((now - each) / number for number, each in enumerate(lowest, 1)), default=-1.0)
+
     for _ in range(trials):
-        if not left or not order[name]:
-            candidates = first or [each for each in tasks if order[each]]
-            name = max(candidates, key=lambda each: tasks[each]["count"] * _saved(order[each], best.get(each, float("inf"))))
-            left = round_size
-            if first:
-                first.remove(name)
-        left -= 1
-        curve.append(_estimate(tasks, best, name, order[name].pop(0)))
+        name = max(tasks, key=descent)
+        curve.append(_estimate(tasks, best, name, left[name].pop(0)))
     return curve
 
 
-def _order(tasks, seed):
-    rng = random.Random(seed)
-    return {name: rng.sample(task["latency_ms"], len(task["latency_ms"])) for name, task in tasks.items()}
-
-
-def _saved(latencies, best):
-    """What the next of some latencies saves, in the mean over them."""
-    return mean(max(best - latency, 0.0) if latency else 0.0 for latency in latencies)
+def _defaults(tasks):
+    return {name: task["default_ms"] for name, task in tasks.items() if task.get("default_ms")}
 
 
 def _estimate(tasks, best, name, latency):
-    """The estimate over the lowest recorded, ``best`` being told a latency of a task; None until each has one."""
+    """The network's latency, ``best`` being told one of a task; None until each has one."""
     if latency:
         best[name] = min(latency, best.get(name, latency))
-    if len(best) < len(tasks):
-        return None
-    lowest = sum(task["count"] * min(filter(None, task["latency_ms"])) for task in tasks.values())
-    return sum(task["count"] * best[each] for each, task in tasks.items()) / lowest
+    return sum(task["count"] * best[each] for each, task in tasks.items()) if len(best) == len(tasks) else None
 
 
-def compare(args):
-    recorded = json.loads(args.recording.read_text())
-    print(f"{args.seeds} seeds, rounds of {args.round_size}; estimate over the lowest recorded, after shares of the trials")
+def _searches(tasks, seeds):
+    """For each recorded search and seed: (seed, tasks with the latencies of that search); in random order where they are that."""
+    for number in range(min(len(task["latency_ms"]) for task in tasks.values())):
+        for seed in range(seeds):
+            rng, found = random.Random(seed), {}
+            for name, task in tasks.items():
+                latencies = task["latency_ms"][number]
+                found[name] = {**task, "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies))}
+            yield seed, found
+
+
+def compare(path, seeds, round_size, trials_per_task):
+    """Replay one recording, print what comes of it."""
+    print(f"{path.name}, {seeds} seeds for each recorded search, rounds of {round_size}")
     ratios = {selection: [] for selection in (*SELECTIONS, FORESEEN)}
-    for network, tasks in recorded.items():
-        tasks = {name: task for name, task in tasks.items() if any(task["latency_ms"]) and len(task["latency_ms"]) > 1}
-        trials = min(args.trials_per_task * len(tasks), sum(len(task["latency_ms"]) for task in tasks.values()))
+    for network, tasks in json.loads(path.read_text()).items():
+        tasks = {name: task for name, task in tasks.items() if len(task.get("latency_ms", [[]])[0]) > 1}
+        searches = list(_searches(tasks, seeds))
+        trials = min(trials_per_task * len(tasks), *(sum(len(task["latency_ms"]) for task in each.values()) for _, each in searches))
         curves = {
-            selection: [replay(tasks, selection, seed, trials, args.round_size) for seed in range(args.seeds)]
-            for selection in SELECTIONS
+            selection: [replay(each, selection, seed, trials, round_size) for seed, each in searches] for selection in SELECTIONS
         }
-        curves[FORESEEN] = [foreseen(tasks, seed, trials, args.round_size) for seed in range(args.seeds)]
-        print(f"\n{network}: {len(tasks)} tasks, {trials} trials")
+        curves[FORESEEN] = [foreseen(each, trials) for _, each in searches]
+        lowest = [
+            sum(task["count"] * min(filter(None, [*task["latency_ms"], task.get("default_ms")])) for task in each.values())
+            for _, each in searches
+        ]
+        ends = [curve[-1] for curve in curves["gradient"]]
+        print(f"\n{network}: {len(tasks)} tasks, {len(searches)} replays, {trials} trials")
         print(f"{'':<14}" + "".join(f"{share:>8.0%}" for share in SHARES) + "   trials to what gradient has at the end")
-        for selection in curves:
-            reached = [[curve[int(share * trials) - 1] for curve in curves[selection]] for share in SHARES]
-            after = [f"{geometric_mean(each):8.3f}" if all(each) else f"{'-':>8}" for each in reached]
-            needed = [
-                next((place for place, value in enumerate(own, 1) if value and value <= other[-1]), trials) / trials
-                for own, other in zip(curves[selection], curves["gradient"])
-            ]
-            base = mean(
-                next(place for place, value in enumerate(other, 1) if value and value <= other[-1]) / trials
-                for other in curves["gradient"]
-            )
-            ratios[selection].append(mean(needed) / base)
-            print(f"{selection:<14}" + "".join(after) + f"{mean(needed) / base:10.2f} x")
+        usual = mean(_needed(curve, end) for curve, end in zip(curves["gradient"], ends))
+        for selection, of_selection in curves.items():
+            after = []
+            for share in SHARES:
+                reached = [curve[int(share * trials) - 1] for curve in of_selection]
+                known = all(reached)
+                after.append(f"{geometric_mean(map(truediv, reached, lowest)):8.3f}" if known else f"{'-':>8}")
+            ratios[selection].append(mean(_needed(curve, end) for curve, end in zip(of_selection, ends)) / usual)
+            print(f"{selection:<14}" + "".join(after) + f"{ratios[selection][-1]:10.2f} x")
     print("\ntrials over gradient's, mean of the networks")
     for selection, each in ratios.items():
         print(f"{selection:<14}{mean(each):8.2f}")
+
+
+def _needed(curve, end):
+    """After how many trials a curve is at its end, or there at last."""
+    return next((trials for trials, value in enumerate(curve, 1) if value and value <= end), len(curve))
 
 
 def main():
@@ -183,14 +197,15 @@ def main():
     parser.add_argument("--record", nargs="+", metavar="NETWORK")
     parser.add_argument("--trials", type=int, default=48)
     parser.add_argument("--searches", type=int, default=3)
-    parser.add_argument("--recording", type=Path, default=Path(__file__).parent / "recordings" / "tasks_zen5.json")
-    parser.add_argument("--round-size", type=int, default=4)
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--recording", type=Path, nargs="+", default=[Path(__file__).parent / "recordings" / "tasks_zen5.json"])
+    parser.add_argument("--round-size", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--trials-per-task", type=int, default=12)
     args = parser.parse_args()
     if args.record:
-        return record(args.record, args.trials, args.searches, args.recording)
-    compare(args)
+        return record(args.record, args.trials, args.searches, args.recording[0])
+    for path in args.recording:
+        compare(path, args.seeds, args.round_size, args.trials_per_task)
 
 
 if __name__ == "__main__":

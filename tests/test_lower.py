@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from model_answers import INPUT, MODELS, SMALL, answer, data_for, scheduled, tasks_of, untuned
 
 from nni_tensor_tuners import SearchSpace
@@ -103,6 +105,24 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     output = [int(each) for each in attributes.ty.shape]
     taps = np.prod([-(-extent // stride) for extent, stride in zip(kernel[2:], strides)])
     assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2 + CPU.vector_lanes)
+
+
+@given(*map(st.integers, (1, 1, 1, 0, 0, 1), (6, 5, 3, 4, 4, 2)))
+def test_taps_that_meet_padding_alone_are_left_out(extent, taps, stride, before, after, dilation):
+    count = (extent + before + after - (taps - 1) * dilation - 1) // stride + 1
+    assume(count > 0)
+    kernel = np.random.default_rng(taps).uniform(1, 2, (taps, 1, 1))
+    cut, padding = pack.that_meet([extent], [count], kernel, [stride], [before, after], [dilation])
+
+    def convolved(kernel, before, after):
+        data = np.pad(np.arange(1.0, extent + 1), (before, after))
+        last = len(data) - (len(kernel) - 1) * dilation
+        return [sum(data[at + tap * dilation] * weight.item() for tap, weight in enumerate(kernel)) for at in range(0, last, stride)]
+
+    assert convolved(cut, *padding) == pytest.approx(convolved(kernel, before, after))
+    met = [tap for tap in range(taps) if any(0 <= o * stride + tap * dilation - before < extent for o in range(count))]
+    if met and dilation == 1:
+        assert len(cut) == met[-1] - met[0] + 1
 
 
 @pytest.mark.parametrize("arguments", ["", "outer=1,kernel=(5,1)", "strides=2", "outer=2,dilation=2"])

@@ -3,9 +3,11 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.search.task_scheduler import GOLDEN
@@ -93,6 +95,58 @@ def test_every_choice_is_that_of_the_equations(latencies, counts, constants, sel
         assert steep[chosen[number]] == pytest.approx(max(steep.values()))
 
 
+def rates(saved):
+    """DerSimonian and Laird's estimate, (1986), of savings that fall as 1 / j."""
+    weights = np.array([np.sum(1 / np.arange(1, len(each) + 1)) for each in saved])
+    own = np.array([np.sum(each) / weight for each, weight in zip(saved, weights)])
+    pooled = np.average(own, weights=weights)
+    chance = np.sum(np.concatenate(saved) ** 2) / weights.sum()
+    spread = np.sum(weights * (own - pooled) ** 2) - (len(saved) - 1) * chance
+    between = max(0.0, spread / (weights.sum() - np.sum(weights**2) / weights.sum()))
+    own_share = between / (between + chance / weights)
+    return own_share * own + (1 - own_share) * pooled
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.fixed_dictionaries({name: st.lists(st.floats(0.5, 1), min_size=20, max_size=20, unique=True) for name in TASKS}),
+    st.fixed_dictionaries({name: st.integers(1, 12) for name in TASKS}),
+)
+def test_the_next_trial_goes_where_it_is_expected_to_save_most(latencies, counts):
+    search = scheduler(space_of(*TASKS), counts=counts)
+    chosen = play(search, lambda name, trial: latencies[name][trial - 1], 20)
+    assert chosen[: len(TASKS)] == TASKS
+    for number in range(2 * len(TASKS), 20):
+        had = Counter(chosen[:number])
+        if min(had.values()) < 2:
+            continue
+        saved = []
+        for name in TASKS:
+            told = np.log(latencies[name][: had[name]])
+            gains = np.minimum.accumulate(told)[:-1] - told[1:]
+            saved.append(0.05 * norm.pdf(gains / 0.05) + gains * norm.cdf(gains / 0.05))
+        expected = {
+            name: counts[name] * min(latencies[name][: had[name]]) * rate / had[name] for name, rate in zip(TASKS, rates(saved))
+        }
+        assert expected[chosen[number]] == pytest.approx(max(expected.values()), rel=1e-6)
+
+
+def test_trials_leave_a_task_that_gains_nothing_for_one_that_does():
+    search = scheduler(space_of("done", "open"))
+    found = Counter(play(search, lambda name, trial: 1.0 if trial == 1 else {"done": 3.0 + trial, "open": 0.98**trial}[name], 40))
+    assert found["open"] > 2 * found["done"]
+
+
+def test_a_task_that_only_fails_gets_no_more_than_its_share():
+    search = scheduler(space_of("broken", "works", "too"))
+    found = Counter()
+    for _ in range(60):
+        (config,) = search.ask(1)
+        found[task_of(config)] += 1
+        search.tell(config, None if task_of(config) == "broken" else 1.0 + found[task_of(config)])
+    assert 15 <= found["broken"] <= 20
+
+
 def test_round_robin_and_random_exploration():
     search = scheduler(space_of(*TASKS), selection="round-robin", round_size=3)
     assert play(search, lambda name, round_: 1.0, 12) == TASKS * 3
@@ -144,7 +198,7 @@ def test_a_task_is_handed_the_best_configuration_of_one_like_it():
     "class_args, complaint",
     [
         ({"inner": "TaskScheduler"}, "inner must be one of"),
-        ({"selection": "best"}, "selection must be one of ucb, gradient, round-robin"),
+        ({"selection": "best"}, "selection must be one of saving, ucb, gradient, round-robin"),
         ({"counts": {"a": 0}}, "counts must be positive numbers by task"),
         ({"counts": [1, 2]}, "counts must be positive numbers by task"),
         ({"flop": {"c": 1}}, "flop: there is no task 'c' in the space; there are a, b"),

@@ -33,8 +33,8 @@ def add_commands(command):
     )
     sub.add_argument(
         "--selection",
-        choices=("ucb", "gradient", "round-robin"),
-        help="for a model: how the task of the next round is chosen (default: ucb)",
+        choices=("saving", "ucb", "gradient", "round-robin"),
+        help="for a model: how the task of the next trial is chosen (default: saving)",
     )
     sub.add_argument("--batch", type=positive, help="for a model: its batch, where its file leaves that open (default: 1)")
     sub.add_argument(
@@ -160,7 +160,7 @@ def _tune_model(args):
     device, progress = find_device(), Progress()
     folder = Path("runs") / model_name(args.experiment, args.batch)
     network = prepare(args.experiment, folder, device, progress, args.batch)
-    class_args = {"inner": args.search or "WalkGP", "selection": args.selection or "ucb"}
+    class_args = {"inner": args.search or "WalkGP", "selection": args.selection or "saving"}
     if class_args["inner"] == "TaskScheduler":
         raise ValueError("--search: name a search for the inside of tasks; TaskScheduler chooses among them anyhow")
     output = Path(args.output or folder / f"{class_args['inner'].lower()}-{class_args['selection']}")

@@ -211,12 +211,12 @@ _ENTRIES = (
     Entry(
         "TaskScheduler",
         ".task_scheduler",
-        "bandit over the tasks of a network, a search inside each",
+        "chooses among the tasks of a network, a search inside each",
         (
             Argument("inner", "WalkGP", "the search inside a task", paper="Bansor's bandit over sketches", shown=True),
-            Argument("selection", "ucb", "of the task: ucb (Bansor), gradient (Ansor) or round-robin", shown=True),
+            Argument("selection", "saving", "of the task: saving, ucb (Bansor), gradient (Ansor) or round-robin", shown=True),
             Argument("exploration", 0.3, "C, what rarely chosen tasks gain with ucb"),
-            Argument("round_size", 4, "trials of a task before one is chosen again", paper="tries 16 and 64", shown=True),
+            Argument("round_size", 1, "trials of a task before one is chosen again", paper="tries 16 and 64", shown=True),
             Argument("counts", None, "how often the network runs each task, by name", stands_for={}),
             Argument("flop", None, "operations of each task, by name", stands_for={}),
             Argument("alpha", 0.2, "weight of what a task has gained against what it may gain"),

@@ -1,4 +1,4 @@
-"""Which task of a network is tuned next: Bansor's bandit, Ansor's gradient, or each in turn."""
+"""Which task of a network is tuned next: by what trials have saved so far, Bansor's bandit, Ansor's gradient, or each in turn."""
 
 import math
 import re
@@ -8,6 +8,10 @@ from .base import CONFIGURATION, check_choice, check_number
 from .rounds import Rounds
 
 GOLDEN = 1.618  # Ansor's: tasks are alike whose operations differ by less than this factor, or so
+SELECTIONS = ("saving", "ucb", "gradient", "round-robin")
+BLUR = 0.05  # The logarithms of latencies are known to this.
+# Trials between two that a task is handed from others, and trials after which it hands on its own.
+HANDED_EVERY = 4
 
 
 class TaskScheduler(Rounds):
@@ -23,7 +27,12 @@ class TaskScheduler(Rounds):
 
     - ``ucb``: the highest |df/dt_i| / max_j |df/dt_j| + C sqrt(2 ln N(E) / N(T_i)) (equations 5 and 6), N counting rounds;
     - ``gradient``: the highest |df/dt_i|, and with probability ``epsilon`` any (Ansor's);
-    - ``round-robin``: the one with the fewest rounds.
+    - ``round-robin``: the one with the fewest rounds;
+    - ``saving``, in no paper: the one whose next trial is expected to save most, w_i g_i c_i / (n_i + 1). Of n draws in random
+      order the j-th is the best so far with probability 1 / j; so what trial j saves, s_ij as a share of g_i, is taken to be
+      c_i / j in the mean. Of each c_i is believed what its trials show beyond chance (`_rates`): where tasks do not differ in
+      that, this is the forward term of (2). Latencies are not known exactly: s_ij = E max(0, log(best before / latency) + 0.05 Z),
+      Z a standard normal variable. A task that has only failed gets as many trials as the others in the mean.
 
     Tasks that have had no round come first, as listed. What was told from elsewhere counts as rounds, as in `Rounds`. Where a
     task like it has got further, a round begins with the best configuration of that one, as near as it can be had.
@@ -39,7 +48,7 @@ class TaskScheduler(Rounds):
     inner, inner_args
         The search inside a task, and its arguments by name; left out, WalkGP has ``initial: 1``, ``features: configuration``.
     selection
-        "ucb", "gradient" or "round-robin".
+        "saving", "ucb", "gradient" or "round-robin".
     exploration
         C.
     round_size
@@ -57,9 +66,9 @@ class TaskScheduler(Rounds):
         space,
         seed=0,
         inner="WalkGP",
-        selection="ucb",
+        selection="saving",
         exploration=0.3,
-        round_size=4,
+        round_size=1,
         counts=None,
         flop=None,
         alpha=0.2,
@@ -72,7 +81,7 @@ class TaskScheduler(Rounds):
             # A task has some ten trials, too few for trees, and begins with a default schedule.
             inner_args = {"initial": 1, "features": CONFIGURATION}
         super().__init__(space, seed, inner, inner_args, round_size, ("TaskScheduler",))
-        check_choice("selection", selection, ("ucb", "gradient", "round-robin"))
+        check_choice("selection", selection, SELECTIONS)
         most = {"exploration": 100, "alpha": 1, "beta": 100, "epsilon": 1}
         for name, value in (("exploration", exploration), ("alpha", alpha), ("beta", beta), ("epsilon", epsilon)):
             check_number(name, value, 0, most[name])
@@ -91,6 +100,7 @@ class TaskScheduler(Rounds):
         ]
         self._latencies = [[] for _ in self.names]  # of each task, after each of its rounds
         self._handed = set()  # (task, other task, point of the other): best ones that the task has been given
+        self._handed_at = {}  # task -> how many of its configurations were known then
 
     def _choose(self):
         rounds = [self._rounds(arm) for arm in self.arms]
@@ -100,6 +110,12 @@ class TaskScheduler(Rounds):
         candidates = [place[arm] for arm in self._open]
         if unknown := [i for i in candidates if not rounds[i]]:
             return self.arms[unknown[0]]
+        if self.selection == "saving":
+            failed = [i for i in candidates if not math.isfinite(self._latencies[i][-1])]
+            if waiting := [i for i in failed if rounds[i] * len(rounds) < sum(rounds)]:
+                return self.arms[waiting[0]]
+            savings = self._savings()
+            return self.arms[max(candidates, key=lambda i: savings[i])]
         if self.selection == "round-robin":
             return self.arms[min(candidates, key=lambda i: rounds[i])]
         slopes = [self._slope(i, rounds[i]) for i in range(len(rounds))]
@@ -114,6 +130,16 @@ class TaskScheduler(Rounds):
             return reward + self.exploration * math.sqrt(2 * log_total / rounds[i])
 
         return self.arms[max(candidates, key=ucb)]
+
+    def _savings(self):
+        """What the next trial of each task is expected to save of the network's time; less than 0 of a task that has only failed."""
+        saved = [_saved(arm) for arm in self.arms]
+        savings = []
+        for arm, count, rate, each in zip(self.arms, self._counts, _rates(saved), saved):
+            trials = len(each) + len(arm._seen) - len(arm.results)  # those that are running included
+            latency = _latency(arm)
+            savings.append(count * latency * rate / (trials + 1) if math.isfinite(latency) else -arm.known)
+        return savings
 
     def _slope(self, i, rounds):
         """|df/dt_i| (equation 2); 0 of a task that has only failed."""
@@ -132,13 +158,15 @@ class TaskScheduler(Rounds):
     def _begin(self, arm):
         """The best configuration of the task most like an arm's that it has not been given, where it fits."""
         i = self.arms.index(arm)
+        if arm.known - self._handed_at.get(i, -HANDED_EVERY) < HANDED_EVERY:
+            return None
         others = [j for j, kind in enumerate(self._kinds) if j != i and kind == self._kinds[i]]
         if self._flop[i] is not None:
             others.sort(key=lambda j: abs(math.log((self._flop[j] or 1) / self._flop[i])))
         for j in others:
             other = self.arms[j]
             point = max((p for p, f in other.results.items() if f is not None), key=other.results.get, default=None)
-            if point is None or len(other.results) < self.round_size or (i, j, point) in self._handed:
+            if point is None or len(other.results) < HANDED_EVERY or (i, j, point) in self._handed:
                 continue
             self._handed.add((i, j, point))
             config = other.space.config(point)
@@ -148,6 +176,7 @@ class TaskScheduler(Rounds):
             except ValueError:  # it has other parameters
                 continue
             if near not in arm._seen and arm.space.is_legal(near):
+                self._handed_at[i] = arm.known
                 return near
         return None
 
@@ -155,6 +184,39 @@ class TaskScheduler(Rounds):
 def _latency(arm):
     best = max((f for f in arm.results.values() if f is not None), default=0.0)
     return 1 / best if best > 0 else math.inf
+
+
+def _saved(arm):
+    """What each of a task's kernels after its first has saved, the logarithm of a factor, as the class says of s_ij."""
+    best, saved = None, []
+    kernels = dict.fromkeys(f for f in arm.results.values() if f is not None and f > 0)  # several configurations may be one
+    for fitness in kernels:
+        if best is not None:
+            gain = math.log(fitness / best)
+            density = math.exp(-((gain / BLUR) ** 2) / 2) / math.sqrt(2 * math.pi)
+            saved.append(BLUR * density + gain * (1 + math.erf(gain / BLUR / math.sqrt(2))) / 2)
+        best = max(fitness, best or 0.0)
+    return saved
+
+
+def _rates(saved):
+    """c of each task, trial j of which saves c / j in the mean; ``saved`` has what the trials of each have saved.
+
+    They are drawn to that of all tasks as far as chance explains that they differ (DerSimonian and Laird 1986): savings are rare
+    and of any size, so the variance of a sum of them is taken to be the sum of their squares.
+    """
+    weights = [sum(1 / j for j in range(1, len(each) + 1)) for each in saved]
+    total = sum(weights)
+    if not total:
+        return [1.0] * len(saved)
+    usual, chance = (sum(s**power for each in saved for s in each) / total for power in (1, 2))
+    own = [(sum(each) / weight, weight) for each, weight in zip(saved, weights) if weight]
+    spread = sum(weight * (rate - usual) ** 2 for rate, weight in own)
+    between = (spread - chance * (len(own) - 1)) / (total - sum(weight**2 for _, weight in own) / total) if len(own) > 1 else 0.0
+    if between <= 0:
+        return [usual] * len(saved)
+    prior = chance / between
+    return [(sum(each) + prior * usual) / (weight + prior) for each, weight in zip(saved, weights)]
 
 
 def _by_name(argument, given, names):

@@ -37,13 +37,15 @@ def packed(module, lanes):
         if name == "relax.matmul":
             if block is None or len(weight.ty.shape) != 2:
                 return call
-            return builder.call_te(_product, data, _pack(weight, block), primfunc_name_hint="matmul")
+            return builder.call_te(_product, data, _pack(weight.value.numpy(), block), primfunc_name_hint="matmul")
         attributes, hint = call.attrs, name.rpartition(".")[2]
         kernel_layout, groups = str(attributes.kernel_layout), int(attributes.groups)
         if kernel_layout != _CONVOLUTIONS[name] or groups != 1 or (block is None and not narrow):
             return call
-        weight = _in_vectors(weight, lanes) if narrow else _pack(weight, block)
-        numbers = ([int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation))
+        numbers = [[int(each) for each in given] for given in (attributes.strides, attributes.padding, attributes.dilation)]
+        image, outputs = ([int(extent) for extent in list(ty.shape)[1:-1]] for ty in (data.ty, call.ty))
+        met, numbers[1] = that_meet(image, outputs, weight.value.numpy(), *numbers)
+        weight = _in_vectors(met, lanes) if narrow else _pack(met, block)
         pattern = {"op_pattern": ELEMENTWISE_AFTER} if narrow else None
         before = channels_first(builder, data) if inputs < lanes else None
         given = data if before is None else before, weight, *numbers, before is not None, narrow, hint
@@ -62,20 +64,33 @@ def channels_first(builder, data):
 _CONVOLUTIONS = {"relax.nn.conv1d": "WIO", "relax.nn.conv2d": "HWIO", "relax.nn.conv3d": "DHWIO"}
 
 
-def _pack(weight, block):
+def that_meet(image, outputs, kernel, strides, padding, dilation):
+    """A convolution's kernel (*taps, in, out) without the outer taps that meet padding alone, as in an image smaller than the kernel;
+    and the padding that is left."""
+    dims, padding = len(strides), list(padding)
+    for axis, (extent, count, stride, dilate) in enumerate(zip(image, outputs, strides, dilation)):
+        before, after, taps = padding[axis], padding[dims + axis], kernel.shape[axis]
+        reads = [range(tap * dilate - before, tap * dilate - before + count * stride, stride) for tap in range(taps)]
+        met = [tap for tap, positions in enumerate(reads) if any(0 <= position < extent for position in positions)] or [0]
+        first, beyond = min(met[0], before // dilate), min(taps - 1 - met[-1], after // dilate)
+        kernel = kernel[(slice(None),) * axis + (slice(first, taps - beyond),)]
+        padding[axis], padding[dims + axis] = before - first * dilate, after - beyond * dilate
+    return kernel, padding
+
+
+def _pack(array, block):
     import numpy as np
     from tvm import relax
 
-    array = weight.value.numpy()
     array = array.reshape(*array.shape[:-1], array.shape[-1] // block, block)
     return relax.const(np.ascontiguousarray(np.moveaxis(array, -2, 0)))
 
 
-def _in_vectors(weight, lanes):
+def _in_vectors(array, lanes):
     import numpy as np
     from tvm import relax
 
-    array = np.moveaxis(weight.value.numpy(), -1, 0)
+    array = np.moveaxis(array, -1, 0)
     return relax.const(np.ascontiguousarray(array.reshape(*array.shape[:-1], -1, lanes)))
 
 
