@@ -45,6 +45,23 @@ def gated(n=16, k=24, m=32):
     return [x, w, te.compute((n, m), lambda i, j: y[i, j] * gate[i, j], name="gated")]
 
 
+def of_bytes(n=12, k=32, m=48, left="int8", transposed=False, batch=(), scaled=False):
+    """x (n, k) of ``left``, y (k, m) of int8, perhaps transposed: their product, int32; perhaps of a batch, and perhaps scaled."""
+    x = te.placeholder((*batch, n, k), left, name="x")
+    y = te.placeholder((*batch, m, k) if transposed else (*batch, k, m), "int8", name="y")
+    axis = te.reduce_axis((0, k), name="k")
+
+    def element(*place):
+        *of, i, j = place
+        right = y[(*of, j, axis) if transposed else (*of, axis, j)]
+        return te.sum(x[(*of, i, axis)].astype("int32") * right.astype("int32"), axis=axis)
+
+    total = te.compute((*batch, n, m), element, name="total")
+    if not scaled:
+        return [x, y, total]
+    return [x, y, te.compute(total.shape, lambda *place: total[place].astype("float32") * 0.5, name="scaled")]
+
+
 def square(n=8):
     x = te.placeholder((n, n), name="x")
     axis = te.reduce_axis((0, n), name="k")

@@ -118,7 +118,7 @@ def test_an_onnx_file_to_a_faster_model_without_nni(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     assert main(["tune", path.name, "--trials", "6", "--local"]) == 0
     printed = capsys.readouterr().out
-    folder = tmp_path / "runs" / "small" / "walkgp-ucb"
+    folder = tmp_path / "runs" / "small" / "walkgp-saving"
     assert "estimate" in printed and "model.so" in printed
     assert {"model.so", "run_model.py", "example.npz", "model.json", "report.png", "database"} <= set(os.listdir(folder))
     found = records.read(folder / records.RECORDS)

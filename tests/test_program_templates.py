@@ -13,7 +13,7 @@ from test_cuda import emulated
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import ErrorCode, measure
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
-from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul
+from nni_tensor_tuners.tasks.matmul import LAYOUTS, BatchMatmul, Matmul, dot
 from nni_tensor_tuners.tasks.matmul.recognise import recognise
 from nni_tensor_tuners.tasks.program import Program, sketches, templates
 from nni_tensor_tuners.tasks.target import device_of, target_of
@@ -94,6 +94,55 @@ def test_a_template_s_kernels_give_the_program_s_answer_on_a_cpu(program, monkey
     for _ in range(3):
         record = measure(task, space.sample(rng), CPU)
         assert record["error_code"] == ErrorCode.NO_ERROR, record["error"]
+
+
+BYTES = [
+    "left='int8'",
+    "left='uint8'",
+    "left='int8', transposed=True",
+    "left='uint8', batch=(3,), scaled=True",
+    "left='int8', n=1, k=4, m=16",
+    "left='int8', n=7, k=52, m=112, scaled=True",
+]
+
+
+def with_dot_products(monkeypatch, processor="cascadelake"):
+    """The target of a processor that has the instructions, whatever this one has; and a device of its vectors."""
+    target = tvm.target.Target({"kind": "llvm", "mcpu": processor, "num-cores": 2})
+    monkeypatch.setattr(templates, "target_of", lambda device: target)
+    return target, replace(CPU, vector_lanes=16, vector_registers=32)
+
+
+@pytest.mark.parametrize("arguments", BYTES)
+def test_products_of_bytes_are_made_by_dot_product_instructions(arguments, monkeypatch):
+    target, device = with_dot_products(monkeypatch)
+    task = Templates(f"{OPS}:of_bytes({arguments})")
+    (sketch,) = task.sketches(device)
+    space = space_of(task, device)
+    shapes = [(tuple(map(int, buffer.shape)), str(buffer.dtype)) for buffer in task.source["main"].params]
+    rng = np.random.default_rng(0)
+    extremes = [rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 1, 0], shape).astype(dtype) for shape, dtype in shapes[:2]]
+    x, y = (each.astype("int64") for each in extremes)
+    expected = x @ (np.swapaxes(y, -1, -2) if "transposed" in arguments else y)
+    draw = random.Random(0)
+    for config in ({"sketch": {"_name": sketch["name"], **sketch["sound"]}}, *(space.sample(draw) for _ in range(3))):
+        assert space.contains(config)
+        built = tvm.compile(templates.schedule(task.source, sketch, config["sketch"], device).mod, target)
+        assembly = built.mod.inspect_source("asm")
+        assert "vpdpbusd" in assembly and "vpmulld" not in assembly
+        if dot.fits(("int8", "int8", "int32"), 4, 16, "NN", target_of(CPU)):
+            out = tvm.runtime.tensor(np.zeros(*shapes[2]))
+            built["main"](*map(tvm.runtime.tensor, extremes), out)
+            np.testing.assert_array_equal(out.numpy(), expected * (0.5 if "scaled" in arguments else 1))
+
+
+@pytest.mark.parametrize(
+    "arguments, processor",
+    [("k=34", "cascadelake"), ("m=40", "cascadelake"), ("left='float32'", "cascadelake"), ("", "skylake-avx512"), ("", "haswell")],
+)
+def test_other_products_of_bytes_are_left_to_tvm_s_sketches(arguments, processor, monkeypatch):
+    _, device = with_dot_products(monkeypatch, processor)
+    assert Templates(f"{OPS}:of_bytes({arguments})").sketches(device) == []
 
 
 @pytest.mark.parametrize(

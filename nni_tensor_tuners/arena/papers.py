@@ -107,7 +107,7 @@ _SKETCHES = ("Bansor", "Bansor:selection=random")
 _NETWORK = (
     "TaskScheduler:selection=gradient:inner=Bansor:inner.selection=random",
     "TaskScheduler:selection=gradient:inner=Bansor",
-    "TaskScheduler:inner=Bansor",
+    "TaskScheduler:selection=ucb:inner=Bansor",
 )
 _HEAD = ("TFLOPS, mean (deviation)", "G-BFS", "N-A2C", "AutoTVM", "OpEvo")
 

@@ -15,6 +15,7 @@ from math import gcd, prod
 from ..cpu import ACCUMULATORS, UNROLL_STEPS
 from ..extents import divisors
 from ..neighbours import results_of
+from . import dot
 
 # Rows of Y this many bytes apart share the lines of a level-1 cache, which has a way per page on all common CPUs; of such rows
 # a panel may have as many as this before it is packed, and a packed one is multiplied with at least so many rows of X.
@@ -32,7 +33,7 @@ def extras(task):
     return {}
 
 
-def constraints(task, device, extended=False):
+def constraints(task, device, extended=False, columns=1):
     """What can run well on a device; each bound relaxed as far as the task's own divisors demand.
 
     Vectors are at least one register wide. A register tile has enough independent accumulators to keep the multiply-add units
@@ -44,42 +45,48 @@ def constraints(task, device, extended=False):
         A `Device` with ``vector_lanes`` (float32 in a register), ``vector_registers`` and ``cores``.
     extended
         There is only one space on a CPU.
+    columns
+        Register tiles have a multiple of so many.
     """
-    narrowest, smallest, room = _bounds(task, device)
+    narrowest, smallest, room = _bounds(task, device, columns)
     return [
+        *([f"Y[3] % {columns} == 0"] if columns > 1 else []),
         f"Y[3] >= {narrowest}",
         f"X[3] * Y[3] >= {smallest}",
         f"(X[3] + 1) * Y[3] <= {room}",
-        f"{'B[0] * ' if task.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {_blocks(task, device)}",
+        f"{'B[0] * ' if task.operator == 'batch_matmul' else ''}X[0] * Y[0] >= {_blocks(task, device, columns)}",
     ]
 
 
-def _bounds(task, device):
+def _bounds(task, device, columns):
     """Of a register tile: the fewest columns, the fewest results, and the most of these together with a row of Y."""
     lanes = device.vector_lanes
     room = lanes * (device.vector_registers - 1)
-    tiles = [(x, y) for x in divisors(task.n) for y in divisors(task.m) if (x + 1) * y <= room]
+    tiles = [(x, y) for x, y in _tiles(task, columns) if (x + 1) * y <= room]
     narrowest = min(lanes, max(y for _, y in tiles))
     return narrowest, min(ACCUMULATORS * lanes, max(x * y for x, y in tiles if y >= narrowest)), room
 
 
-def _register_tiles(task, device):
+def _tiles(task, columns):
+    return [(x, y) for x in divisors(task.n) for y in divisors(task.m) if y % columns == 0]
+
+
+def _register_tiles(task, device, columns):
     """The (rows, columns) of register tiles that the bounds allow."""
-    narrowest, smallest, room = _bounds(task, device)
-    tiles = ((x, y) for x in divisors(task.n) for y in divisors(task.m))
-    return [(x, y) for x, y in tiles if y >= narrowest and x * y >= smallest and (x + 1) * y <= room]
+    narrowest, smallest, room = _bounds(task, device, columns)
+    return [(x, y) for x, y in _tiles(task, columns) if y >= narrowest and x * y >= smallest and (x + 1) * y <= room]
 
 
-def _blocks(task, device):
+def _blocks(task, device, columns):
     """The fewest blocks: one for each core, if there are so many register tiles."""
-    return min(device.cores, _results(task) // min(x * y for x, y in _register_tiles(task, device)))
+    return min(device.cores, _results(task) // min(x * y for x, y in _register_tiles(task, device, columns)))
 
 
 def _results(task):
     return getattr(task, "b", 1) * task.n * task.m
 
 
-def sound(task, device):
+def sound(task, device, columns=1):
     """A configuration that is seldom far from the best, known without measuring.
 
     The register tile is two vectors wide where it can be, and takes half of the register file. A tile is two of them wide and has all
@@ -88,9 +95,9 @@ def sound(task, device):
     uses itself, then of rows.
     """
     lanes, half = device.vector_lanes, device.vector_lanes * device.vector_registers // 2
-    wanted = _blocks(task, device)
+    wanted = _blocks(task, device, columns)
     rows, columns = min(
-        (tile for tile in _register_tiles(task, device) if _results(task) // prod(tile) >= wanted),
+        (tile for tile in _register_tiles(task, device, columns) if _results(task) // prod(tile) >= wanted),
         key=lambda tile: (tile[1] % lanes > 0, prod(tile) > half, abs(tile[1] - 2 * lanes), half - prod(tile)),
     )
     wide = 2 if task.m // columns % 2 == 0 and _results(task) // (2 * rows * columns) >= wanted else 1
@@ -118,56 +125,82 @@ def _dearness(blocks, cores):
     return max(idle, IDLE), count, blocks[::-1]
 
 
-def schedule(task, config, device=None, program=None, block="Z"):
+def schedule(task, config, device=None, program=None, block="Z", of_bytes=None):
     """The s_tir.Schedule of a task under a configuration, the same for every ``device``.
 
     Parameters
     ----------
     program, block
         A module whose ``block`` is the task, with elementwise stages after it (`recognise`); left out, the task's own.
+    of_bytes
+        The type of X, where the block multiplies bytes, four for each of the task's elements, by instructions (`dot`).
     """
     from tvm import s_tir
 
+    steps = dot.STEPS if of_bytes else 1
     sch = s_tir.Schedule(program or task.prim_func(), error_render_level="fast")
     z = sch.get_sblock(block)
     at_once = config["K"][0] == 1
     z_tile = results_of(sch, z, "global") if sch.get_consumers(z) or not at_once else None
-    packed, transposed = packs(task, config), task.layout[1] == "T"
+    packed, transposed = bool(of_bytes) or packs(task, config), task.layout[1] == "T"
     if packed:
         y_panel = sch.cache_read(z, 1, "global")
         width = config["Y"][3]
 
         def as_read(*place):
             *batch, row, column = (*place[:-2], place[-1], place[-2]) if transposed else place
-            return [*batch, column // width, row, column % width]
+            place = [*batch, column // width, row // steps, column % width]
+            return [*place, row % steps] if of_bytes else place
 
         sch.transform_layout(z, ("read", 1), as_read)
     *batch, i, j, k = sch.get_loops(z)
     b_block, b_turn = zip(*(sch.split(b, config["B"]) for b in batch)) if batch else ((), ())
     i_block, i_tile, i_register, i_row = sch.split(i, config["X"])
     j_block, j_tile, j_register, j_vector = sch.split(j, config["Y"])
-    k_panel, k_step, k_unrolled = sch.split(k, config["K"])
+    k_panel, k_step, k_unrolled, *instruction = sch.split(k, [*config["K"], *([steps] if of_bytes else [])])
+    if of_bytes:
+        j_vector, j_lane = sch.split(j_vector, [None, dot.COLUMNS])
+        instruction = [j_lane, *instruction]
     # Columns outside rows: a panel of Y stays in the nearest cache while all the rows of the tile pass over it.
     registers = [j_register, i_register]
     sch.reorder(
         *(*b_block, i_block, j_block, *b_turn, i_tile, j_tile),
         *((*registers, k_panel) if at_once else (k_panel, *registers)),
-        *(k_step, k_unrolled, i_row, j_vector),
+        *(k_step, k_unrolled, i_row, j_vector, *instruction),
     )
     if packed:
         sch.compute_at(y_panel, j_tile if at_once else k_panel, preserve_unit_loops=True)
-        if not transposed:
+        if of_bytes:
+            _interleave(sch, y_panel, transposed)
+        elif not transposed:
             sch.vectorize(sch.split(sch.get_loops(y_panel)[-1], [None, width])[-1])
     blocks = sch.fuse(*b_block, i_block, j_block)
     sch.parallel(blocks)
-    sch.vectorize(j_vector)
+    if not of_bytes:
+        sch.vectorize(j_vector)
     if z_tile is not None:
         sch.reverse_compute_at(z_tile, i_register if at_once else j_tile, preserve_unit_loops=True)
         sch.vectorize(sch.split(sch.get_loops(z_tile)[-1], [None, config["Y"][3]])[-1])
     sch.annotate(blocks, "pragma_auto_unroll_max_step", UNROLL_STEPS)
     sch.annotate(blocks, "pragma_unroll_explicit", 1)
-    sch.decompose_reduction(z, k_panel)
+    zeros = sch.decompose_reduction(z, k_panel)
+    if of_bytes:
+        dot.register()
+        sch.vectorize(sch.get_loops(zeros)[-1])
+        sch.tensorize(j_lane, dot.DOT.format(of_bytes))
     return sch
+
+
+def _interleave(sch, y_panel, transposed):
+    """Pack a panel of bytes: four rows of Y side by side."""
+    *_, row, column = sch.get_loops(y_panel)
+    if transposed:
+        sch.vectorize(sch.split(column, [None, dot.STEPS])[-1])
+        return
+    (rows, step), (columns, lane) = sch.split(row, [None, dot.STEPS]), sch.split(column, [None, dot.COLUMNS])
+    sch.reorder(rows, columns, lane, step)
+    dot.register()
+    sch.tensorize(lane, dot.INTERLEAVE)
 
 
 def packs(task, config):

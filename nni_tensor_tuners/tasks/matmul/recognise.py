@@ -17,6 +17,14 @@ def recognise(module):
     -------
     (task, block): a `Matmul` or `BatchMatmul` and the name of the block that computes it; None where it is none of ours.
     """
+    found = product_of(module)
+    if found is None or set(found[2]) != {"float32"}:
+        return None
+    return found[:2]
+
+
+def product_of(module):
+    """As `recognise`, whatever the types of the elements; these are the third of what is returned, those of X, Y and Z."""
     from tvm import s_tir
 
     sch = s_tir.Schedule(module, error_render_level="none")
@@ -30,29 +38,28 @@ def recognise(module):
     if [int(sch.get(loop).extent) for loop in sch.get_loops(sums[0])] != extents or len(axes) not in (3, 4):
         return None
     operands = _operands(block.body)
-    if operands is None or any(
-        str(buffer.dtype) != "float32" for buffer in (*(each.source for each in operands[:2]), operands[2].buffer)
-    ):
+    if operands is None:
         return None
+    types = tuple(str(buffer.dtype) for buffer in (*(each.source for each in operands[:2]), operands[2].buffer))
     *batch, i, j, k = axes
     for layout in LAYOUTS:
         x = (*batch, k, i) if layout[0] == "T" else (*batch, i, k)
         y = (*batch, j, k) if layout[1] == "T" else (*batch, k, j)
         if all(map(_reads, operands, (x, y, (*batch, i, j)))):
             *b, n, m, inner = extents
-            return (BatchMatmul(n, inner, m, layout, *b) if b else Matmul(n, inner, m, layout)), block.name_hint
+            return (BatchMatmul(n, inner, m, layout, *b) if b else Matmul(n, inner, m, layout)), block.name_hint, types
     return None
 
 
 def _operands(body):
-    """The loads of X and Y and the store to Z of ``Z[...] = Z[...] + X[...] * Y[...]``; None of anything else."""
+    """The loads of X and Y, perhaps cast, and the store to Z of ``Z[...] = Z[...] + X[...] * Y[...]``; None of anything else."""
     from tvm import tirx
     from tvm.ir.expr import TensorLoad
 
     value = getattr(body, "value", None)
     if not isinstance(body, tirx.BufferStore) or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return None
-    total, x, y = value.a, value.b.a, value.b.b
+    total, x, y = value.a, *(each.value if isinstance(each, tirx.Cast) else each for each in (value.b.a, value.b.b))
     loads = all(isinstance(each, TensorLoad) for each in (total, x, y))
     if not loads or not total.source.same_as(body.buffer) or x.source.same_as(y.source):
         return None
