@@ -39,8 +39,6 @@ def _dot(dtype):
     """What the instruction computes of X of a type, and how."""
     from tvm.script import tirx as T
 
-    flipped = T.int32(-0x7F7F7F80) if dtype == "int8" else T.int32(0)  # 0x80 in each byte
-
     @T.prim_func(s_tir=True)
     def computed(
         X: T.Buffer((4,), dtype, offset_factor=1),
@@ -57,18 +55,17 @@ def _dot(dtype):
                         Z[vj] = Z[vj] + T.cast(X[vk], "int32") * T.cast(Y[vj, vk], "int32")
 
     def added(total, x, y):
-        return T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"), total, x, y, dtype="int32x16"
-        )
+        instruction = T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512")
+        return T.call_llvm_pure_intrin(instruction, total, x, y, dtype="int32x16")
 
     def product(total, x, y):
-        """The instruction takes X as unsigned: a signed one is 128 less than its bytes are, the highest bit flipped."""
+        """The instruction takes X as unsigned. A signed one is 128 less than its byte is with the highest bit flipped; 128 times Y is
+        subtracted, which is the same for all rows of X."""
         four = T.reinterpret(x, dtype="int32")
-        if dtype == "uint8":
-            return added(total, T.reinterpret(T.broadcast(four, 16), dtype="int8x64"), y)
-        four = T.reinterpret(T.broadcast(T.bitwise_xor(four, flipped), 16), dtype="int8x64")
-        more = added(T.broadcast(T.int32(0), 16), T.broadcast(T.int8(-128), 64), y)
-        return added(total, four, y) - more
+        if dtype == "int8":
+            four = T.bitwise_xor(four, T.int32(-0x7F7F7F80))  # 0x80 in each byte
+        total = added(total, T.reinterpret(T.broadcast(four, 16), dtype="int8x64"), y)
+        return total if dtype == "uint8" else total - added(T.broadcast(T.int32(0), 16), T.broadcast(T.int8(-128), 64), y)
 
     @T.prim_func(s_tir=True)
     def computing(
