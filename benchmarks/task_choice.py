@@ -150,7 +150,10 @@ def _searches(tasks, seeds):
             rng, found = random.Random(seed), {}
             for name, task in tasks.items():
                 latencies = task["latency_ms"][number]
-                found[name] = {**task, "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies))}
+                found[name] = {
+                    **task,
+                    "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies)),
+                }
             yield seed, found
 
 
@@ -161,9 +164,12 @@ def compare(path, seeds, round_size, trials_per_task):
     for network, tasks in json.loads(path.read_text()).items():
         tasks = {name: task for name, task in tasks.items() if len(task.get("latency_ms", [[]])[0]) > 1}
         searches = list(_searches(tasks, seeds))
-        trials = min(trials_per_task * len(tasks), *(sum(len(task["latency_ms"]) for task in each.values()) for _, each in searches))
+        trials = min(
+            trials_per_task * len(tasks), *(sum(len(task["latency_ms"]) for task in each.values()) for _, each in searches)
+        )
         curves = {
-            selection: [replay(each, selection, seed, trials, round_size) for seed, each in searches] for selection in SELECTIONS
+            selection: [replay(each, selection, seed, trials, round_size) for seed, each in searches]
+            for selection in SELECTIONS
         }
         curves[FORESEEN] = [foreseen(each, trials) for _, each in searches]
         lowest = [

@@ -117,7 +117,9 @@ def test_taps_that_meet_padding_alone_are_left_out(extent, taps, stride, before,
     def convolved(kernel, before, after):
         data = np.pad(np.arange(1.0, extent + 1), (before, after))
         last = len(data) - (len(kernel) - 1) * dilation
-        return [sum(data[at + tap * dilation] * weight.item() for tap, weight in enumerate(kernel)) for at in range(0, last, stride)]
+        return [
+            sum(data[at + tap * dilation] * weight.item() for tap, weight in enumerate(kernel)) for at in range(0, last, stride)
+        ]
 
     assert convolved(cut, *padding) == pytest.approx(convolved(kernel, before, after))
     met = [tap for tap in range(taps) if any(0 <= o * stride + tap * dilation - before < extent for o in range(count))]

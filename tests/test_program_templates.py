@@ -121,7 +121,9 @@ def test_products_of_bytes_are_made_by_dot_product_instructions(arguments, monke
     space = space_of(task, device)
     shapes = [(tuple(map(int, buffer.shape)), str(buffer.dtype)) for buffer in task.source["main"].params]
     rng = np.random.default_rng(0)
-    extremes = [rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 1, 0], shape).astype(dtype) for shape, dtype in shapes[:2]]
+    extremes = [
+        rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 1, 0], shape).astype(dtype) for shape, dtype in shapes[:2]
+    ]
     x, y = (each.astype("int64") for each in extremes)
     expected = x @ (np.swapaxes(y, -1, -2) if "transposed" in arguments else y)
     draw = random.Random(0)
@@ -136,9 +138,23 @@ def test_products_of_bytes_are_made_by_dot_product_instructions(arguments, monke
             np.testing.assert_array_equal(out.numpy(), expected * (0.5 if "scaled" in arguments else 1))
 
 
+def test_tvm_s_own_instructions_for_bytes_which_do_not_compile_are_not_asked_for(monkeypatch):
+    target, device = with_dot_products(monkeypatch)
+    monkeypatch.setattr(sketches, "target_of", lambda device: target)
+    *of_tvm, ours = sketches.generate(Program(f"{OPS}:of_bytes(left='uint8')").source, device)
+    assert len(of_tvm) == 3 and ours["of_bytes"] == "uint8"
+    assert not any(sketches.TENSORIZES in str(sketch["trace"]) for sketch in of_tvm)
+
+
 @pytest.mark.parametrize(
     "arguments, processor",
-    [("k=34", "cascadelake"), ("m=40", "cascadelake"), ("left='float32'", "cascadelake"), ("", "skylake-avx512"), ("", "haswell")],
+    [
+        ("k=34", "cascadelake"),
+        ("m=40", "cascadelake"),
+        ("left='float32'", "cascadelake"),
+        ("", "skylake-avx512"),
+        ("", "haswell"),
+    ],
 )
 def test_other_products_of_bytes_are_left_to_tvm_s_sketches(arguments, processor, monkeypatch):
     _, device = with_dot_products(monkeypatch, processor)

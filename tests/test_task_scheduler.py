@@ -133,7 +133,9 @@ def test_the_next_trial_goes_where_it_is_expected_to_save_most(latencies, counts
 
 def test_trials_leave_a_task_that_gains_nothing_for_one_that_does():
     search = scheduler(space_of("done", "open"))
-    found = Counter(play(search, lambda name, trial: 1.0 if trial == 1 else {"done": 3.0 + trial, "open": 0.98**trial}[name], 40))
+    found = Counter(
+        play(search, lambda name, trial: 1.0 if trial == 1 else {"done": 3.0 + trial, "open": 0.98**trial}[name], 40)
+    )
     assert found["open"] > 2 * found["done"]
 
 

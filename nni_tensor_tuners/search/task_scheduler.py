@@ -212,7 +212,9 @@ def _rates(saved):
     usual, chance = (sum(s**power for each in saved for s in each) / total for power in (1, 2))
     own = [(sum(each) / weight, weight) for each, weight in zip(saved, weights) if weight]
     spread = sum(weight * (rate - usual) ** 2 for rate, weight in own)
-    between = (spread - chance * (len(own) - 1)) / (total - sum(weight**2 for _, weight in own) / total) if len(own) > 1 else 0.0
+    between = (
+        (spread - chance * (len(own) - 1)) / (total - sum(weight**2 for _, weight in own) / total) if len(own) > 1 else 0.0
+    )
     if between <= 0:
         return [usual] * len(saved)
     prior = chance / between
