@@ -21,9 +21,9 @@ from statistics import geometric_mean, mean
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.measure import measure
+from nni_tensor_tuners.search.task_scheduler import SELECTIONS
 from nni_tensor_tuners.study import Study
 
-SELECTIONS = ("saving", "ucb", "gradient", "round-robin")
 FORESEEN = "foreseen"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 

@@ -21,6 +21,7 @@ from nni_tensor_tuners.tasks.target import device_of, target_of
 OPS = TESTS / "my_ops.py"
 CPU = find_device("cpu")
 CUDA = GENERIC["cuda"]
+FLOATS = ("float32",) * 3
 
 
 def recognised(function):
@@ -35,12 +36,12 @@ def test_a_matrix_product_is_recognised_in_every_layout(layout):
         BatchMatmul(6, 10, 4, layout, 3),
         BatchMatmul(4, 4, 4, layout, 4),
     ):
-        assert recognised(task.prim_func()) == (task, "Z")
+        assert recognised(task.prim_func()) == (task, "Z", FLOATS)
 
 
 def test_a_product_is_recognised_with_the_stages_after_it():
-    assert recognise(Program(f"{OPS}:dense").source) == (Matmul(24, 32, 40, "NT"), "dense")
-    assert recognise(Program("gmm(batch=2)").source) == (BatchMatmul(128, 128, 128, "NN", 2), "matmul")
+    assert recognise(Program(f"{OPS}:dense").source) == (Matmul(24, 32, 40, "NT"), "dense", FLOATS)
+    assert recognise(Program("gmm(batch=2)").source) == (BatchMatmul(128, 128, 128, "NN", 2), "matmul", FLOATS)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,9 @@ def test_a_product_is_recognised_with_the_stages_after_it():
     ],
 )
 def test_what_is_no_product_of_ours_has_no_template(program):
-    assert recognise(Program(program).source) is None
+    source = Program(program).source
+    assert templates.of_program(source, CPU, "") == templates.of_program(source, CUDA, "") == []
+    assert "dtype" in program or recognise(source) is None
 
 
 class Templates(Program):

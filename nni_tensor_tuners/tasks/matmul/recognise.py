@@ -15,16 +15,9 @@ def recognise(module):
 
     Returns
     -------
-    (task, block): a `Matmul` or `BatchMatmul` and the name of the block that computes it; None where it is none of ours.
+    (task, block, types): a `Matmul` or `BatchMatmul`, whatever the elements; the name of the block that computes it; and the types
+    of the elements of X, Y and Z, by TVM's names. None where it is no product.
     """
-    found = product_of(module)
-    if found is None or set(found[2]) != {"float32"}:
-        return None
-    return found[:2]
-
-
-def product_of(module):
-    """As `recognise`, whatever the types of the elements; these are the third of what is returned, those of X, Y and Z."""
     from tvm import s_tir
 
     sch = s_tir.Schedule(module, error_render_level="none")

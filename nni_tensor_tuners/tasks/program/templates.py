@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...space import SearchSpace
 from ..matmul import OPERATORS, cpu, dot
-from ..matmul.recognise import product_of
+from ..matmul.recognise import recognise
 from ..target import target_of
 
 
@@ -17,7 +17,7 @@ def of_program(module, device, prefix):
     ``constraints`` of its own, with ``prefix`` before the names of its parameters, and, where a rule knows one, ``sound``, a
     configuration. That of bytes (`matmul.dot`) has ``of_bytes``, the type of X.
     """
-    found = product_of(module)
+    found = recognise(module)
     if found is None:
         return []
     task, block, types = found
