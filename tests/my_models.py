@@ -60,6 +60,12 @@ def depthwise(follows):
     return model_of((1, 24, 9, 10), layers)
 
 
+def pooling(image=(9, 10), kernel=3, strides=2, padding=1, dilation=1, ceil_mode=False):
+    """The largest of windows."""
+    pool = getattr(relax.op.nn, f"max_pool{len(image)}d")
+    return model_of((2, 3, *image), lambda emit, x: emit(pool(x, kernel, strides, padding, dilation, ceil_mode)))
+
+
 def dynamic():
     return model_of((tvm.tirx.Var("n", "int64"), 4), lambda emit, x: emit(relax.op.nn.relu(x)))
 

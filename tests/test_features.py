@@ -131,6 +131,14 @@ def test_bounds_of_an_index_hold_all_its_values(index, moving):
         assert (low, high) == (min(values), max(values))
 
 
+def test_what_a_constant_bounds_is_read_as_if_it_had_no_bound():
+    x, y, _ = VARIABLES
+    values = {x: Sum({0: 1}), y: Sum({1: 1})}
+    bounded = tirx.Max(tirx.IntImm("int32", 0), tirx.Min(3 * x + y - 1, tirx.IntImm("int32", 7)))
+    assert index_of(bounded, values) == index_of(3 * x + y - 1, values)
+    assert index_of(tirx.Max(x, y), values) == Sum({})
+
+
 def test_windows_that_overlap_touch_their_elements_once():
     data, taps = te.placeholder((1, 19), name="data"), te.reduce_axis((0, 3), name="taps")
     rows = te.compute((1, 9), lambda n, x: te.sum(data[n, 2 * x + taps], axis=taps), name="rows")

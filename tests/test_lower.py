@@ -107,6 +107,30 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     assert 2 * np.prod(output) * kernel[0] * taps <= flop <= 2 * np.prod(output) * (kernel[0] * taps + 2 + CPU.vector_lanes)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "",
+        "image=(8,),ceil_mode=True",
+        "image=(5,4,6),strides=1",
+        "kernel=[2,5],padding=[1,4,0,0],strides=[3,1]",
+        "image=(3,3),kernel=5,padding=4",  # windows wider than the image
+        "dilation=2",
+        "kernel=2,padding=[3,3,0,0]",  # a window of padding alone
+    ],
+)
+def test_the_largest_of_a_window_is_found_without_padding(arguments):
+    text = f"{MODELS}:pooling({arguments})"
+    model = models.read(text)
+    data = data_for(model)
+    module = lower.lowered(model, CPU)
+    expected = answer(untuned(text), data)
+    np.testing.assert_array_equal(answer(lower.build(module, [], CPU), data), expected)
+    np.testing.assert_array_equal(answer(lower.build(module, scheduled(tasks_of(module, CPU).values(), CPU), CPU), data), expected)
+    padded = any("if_then_else" in function.script() for _, function, _ in lower.tasks(module, CPU))
+    assert padded == ("dilation" in arguments or "padding=[3" in arguments)
+
+
 @given(*map(st.integers, (1, 1, 1, 0, 0, 1), (6, 5, 3, 4, 4, 2)))
 def test_taps_that_meet_padding_alone_are_left_out(extent, taps, stride, before, after, dilation):
     count = (extent + before + after - (taps - 1) * dilation - 1) // stride + 1

@@ -71,7 +71,10 @@ class Division:
 
 
 def index_of(expression, values):
-    """A TIR expression as a `Sum`; ``values`` has those of its variables. What else stands in it counts as 0."""
+    """A TIR expression as a `Sum`; ``values`` has those of its variables.
+
+    What a constant bounds (min, max) counts as if it had no bound, and what else stands in it as 0.
+    """
     kind = type(expression).__name__
     if kind == "Var":
         return values.get(expression, Sum({}))
@@ -79,9 +82,11 @@ def index_of(expression, values):
         return Sum({}, int(expression.value))
     if kind == "Cast":
         return index_of(expression.value, values)
-    if kind not in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod"):
+    if kind not in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Min", "Max"):
         return Sum({})
     a, b = index_of(expression.a, values), index_of(expression.b, values)
+    if kind in ("Min", "Max"):
+        return a if not b.terms else b if not a.terms else Sum({})
     if kind in ("Add", "Sub"):
         return a.plus(b, 1 if kind == "Add" else -1)
     if kind == "Mul":

@@ -8,6 +8,7 @@ from . import transposed
 from .pack import packed
 from .permuted import permuted
 from .planes import in_planes
+from .pooled import at_borders
 from .rewrite import rewritten
 from .winograd import transformed
 
@@ -38,6 +39,7 @@ def lowered(module, device, winograd=None):
         lambda module: transformed(module, lanes, winograd or {}),
         lambda module: packed(module, lanes),
         lambda module: permuted(module, lanes),
+        at_borders,
     ]
     module = _after(
         [

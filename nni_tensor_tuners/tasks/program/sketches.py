@@ -46,7 +46,7 @@ TENSORIZES = "meta_schedule.auto_tensorize"
 # Where TVM has those instructions.
 TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 12
+VERSION = 13
 
 
 def generate(module, device):
