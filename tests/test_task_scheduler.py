@@ -96,14 +96,12 @@ def test_every_choice_is_that_of_the_equations(latencies, counts, constants, sel
 
 
 def rates(saved):
-    """DerSimonian and Laird's estimate, (1986), of savings that fall as 1 / j."""
+    """Bühlmann's estimate of savings that fall as 1 / j, tasks varying by half the mean's square."""
     weights = np.array([np.sum(1 / np.arange(1, len(each) + 1)) for each in saved])
     own = np.array([np.sum(each) / weight for each, weight in zip(saved, weights)])
     pooled = np.average(own, weights=weights)
     chance = np.sum(np.concatenate(saved) ** 2) / weights.sum()
-    spread = np.sum(weights * (own - pooled) ** 2) - (len(saved) - 1) * chance
-    between = max(0.0, spread / (weights.sum() - np.sum(weights**2) / weights.sum()))
-    own_share = between / (between + chance / weights)
+    own_share = 1 / (1 + chance / weights / (pooled**2 / 2))
     return own_share * own + (1 - own_share) * pooled
 
 

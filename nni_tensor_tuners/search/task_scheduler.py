@@ -10,6 +10,7 @@ from .rounds import Rounds
 GOLDEN = 1.618  # Ansor's: tasks are alike whose operations differ by less than this factor, or so
 SELECTIONS = ("saving", "ucb", "gradient", "round-robin")
 BLUR = 0.05  # The logarithms of latencies are known to this.
+VARIES = 0.5  # The variance of what tasks save, over the square of the mean.
 # Trials between two that a task is handed from others, and trials after which it hands on its own.
 HANDED_EVERY = 4
 
@@ -202,22 +203,14 @@ def _saved(arm):
 def _rates(saved):
     """c of each task, trial j of which saves c / j in the mean; ``saved`` has what the trials of each have saved.
 
-    They are drawn to that of all tasks as far as chance explains that they differ (DerSimonian and Laird 1986): savings are rare
-    and of any size, so the variance of a sum of them is taken to be the sum of their squares.
+    Each is drawn to that of all tasks (Bühlmann's credibility, 1967): they are taken to vary about it by `VARIES`, and, since
+    savings are rare and of any size, the variance of a sum of them by chance to be the sum of their squares.
     """
     weights = [sum(1 / j for j in range(1, len(each) + 1)) for each in saved]
-    total = sum(weights)
-    if not total:
+    usual = sum(map(sum, saved)) / (sum(weights) or 1)
+    if not usual:
         return [1.0] * len(saved)
-    usual, chance = (sum(s**power for each in saved for s in each) / total for power in (1, 2))
-    own = [(sum(each) / weight, weight) for each, weight in zip(saved, weights) if weight]
-    spread = sum(weight * (rate - usual) ** 2 for rate, weight in own)
-    between = (
-        (spread - chance * (len(own) - 1)) / (total - sum(weight**2 for _, weight in own) / total) if len(own) > 1 else 0.0
-    )
-    if between <= 0:
-        return [usual] * len(saved)
-    prior = chance / between
+    prior = sum((s / usual) ** 2 for each in saved for s in each) / sum(weights) / VARIES
     return [(sum(each) + prior * usual) / (weight + prior) for each, weight in zip(saved, weights)]
 
 
