@@ -1,14 +1,15 @@
 """Which task is next: our choice, Bansor's bandit, Ansor's gradient and round-robin, replayed on recorded tasks of networks.
 
 usage: task_choice.py [--record NETWORK ... --trials 48 --searches 3] [--recording benchmarks/recordings/tasks_zen5.json ...]
-                      [--round-size 1] [--seeds 5] [--trials-per-task 12]
+                      [--round-size 1] [--replays 40] [--trials-per-task 12]
 
---record measures the default schedules of the networks' tasks and, where they matter, what WalkGP proposes from there on, and goes on
-where it was interrupted. Without it, what was recorded is replayed: inside a task its trials come in the order recorded, so that
-nothing but the choice differs. Where a recording has no default schedules, its trials are random configurations, and come in random
-order. Printed is the latency of each network as estimated by the best known kernels, relative to the lowest recorded, after shares of
-the trials; and the trials after which each choice has what the gradient has at the end, over those that the gradient needs. "foreseen"
-is no choice that one can have: it knows all latencies, and gives a trial to the task with the steepest descent ahead.
+--record measures the default schedules of the networks' tasks and, where they matter, what WalkGP proposes from there on, and
+goes on where it was interrupted. Without it, what was recorded is replayed, one recorded search drawn for each task: inside a
+task its trials come in the order recorded, so that nothing but the choice differs. Where a recording has no default schedules,
+its trials are random configurations, and come in random order. Printed is the latency of each network as estimated by the best
+known kernels, relative to the lowest recorded, after shares of the trials; and the trials after which each choice has what the
+gradient has at the end, over those that the gradient needs. "foreseen" is no choice that one can have: it knows all latencies,
+and gives a trial to the task with the steepest descent ahead.
 """
 
 import argparse
@@ -143,41 +144,36 @@ def _estimate(tasks, best, name, latency):
     return sum(task["count"] * best[each] for each, task in tasks.items()) if len(best) == len(tasks) else None
 
 
-def _searches(tasks, seeds):
-    """For each recorded search and seed: (seed, tasks with the latencies of that search); in random order where they are that."""
-    for number in range(min(len(task["latency_ms"]) for task in tasks.values())):
-        for seed in range(seeds):
-            rng, found = random.Random(seed), {}
-            for name, task in tasks.items():
-                latencies = task["latency_ms"][number]
-                found[name] = {
-                    **task,
-                    "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies)),
-                }
-            yield seed, found
+def _drawn(tasks, seed):
+    """Tasks with the latencies of one recorded search each, drawn at random; in random order where they are random configurations."""
+    rng, found = random.Random(seed), {}
+    for name, task in tasks.items():
+        latencies = rng.choice(task["latency_ms"])
+        found[name] = {**task, "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies))}
+    return found
 
 
-def compare(path, seeds, round_size, trials_per_task):
+def compare(path, replays, round_size, trials_per_task):
     """Replay one recording, print what comes of it."""
-    print(f"{path.name}, {seeds} seeds for each recorded search, rounds of {round_size}")
+    print(f"{path.name}, {replays} replays, {trials_per_task} trials for each task, rounds of {round_size}")
     ratios = {selection: [] for selection in (*SELECTIONS, FORESEEN)}
     for network, tasks in json.loads(path.read_text()).items():
         tasks = {name: task for name, task in tasks.items() if len(task.get("latency_ms", [[]])[0]) > 1}
-        searches = list(_searches(tasks, seeds))
+        searches = [_drawn(tasks, seed) for seed in range(replays)]
         trials = min(
-            trials_per_task * len(tasks), *(sum(len(task["latency_ms"]) for task in each.values()) for _, each in searches)
+            trials_per_task * len(tasks), *(sum(len(task["latency_ms"]) for task in each.values()) for each in searches)
         )
         curves = {
-            selection: [replay(each, selection, seed, trials, round_size) for seed, each in searches]
+            selection: [replay(each, selection, seed, trials, round_size) for seed, each in enumerate(searches)]
             for selection in SELECTIONS
         }
-        curves[FORESEEN] = [foreseen(each, trials) for _, each in searches]
+        curves[FORESEEN] = [foreseen(each, trials) for each in searches]
         lowest = [
             sum(task["count"] * min(filter(None, [*task["latency_ms"], task.get("default_ms")])) for task in each.values())
-            for _, each in searches
+            for each in searches
         ]
         ends = [curve[-1] for curve in curves["gradient"]]
-        print(f"\n{network}: {len(tasks)} tasks, {len(searches)} replays, {trials} trials")
+        print(f"\n{network}: {len(tasks)} tasks, {trials} trials")
         print(f"{'':<14}" + "".join(f"{share:>8.0%}" for share in SHARES) + "   trials to what gradient has at the end")
         usual = mean(_needed(curve, end) for curve, end in zip(curves["gradient"], ends))
         for selection, of_selection in curves.items():
@@ -205,13 +201,13 @@ def main():
     parser.add_argument("--searches", type=int, default=3)
     parser.add_argument("--recording", type=Path, nargs="+", default=[Path(__file__).parent / "recordings" / "tasks_zen5.json"])
     parser.add_argument("--round-size", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--replays", type=int, default=40)
     parser.add_argument("--trials-per-task", type=int, default=12)
     args = parser.parse_args()
     if args.record:
         return record(args.record, args.trials, args.searches, args.recording[0])
     for path in args.recording:
-        compare(path, args.seeds, args.round_size, args.trials_per_task)
+        compare(path, args.replays, args.round_size, args.trials_per_task)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,9 @@ def test_the_largest_of_a_window_is_found_without_padding(arguments):
     module = lower.lowered(model, CPU)
     expected = answer(untuned(text), data)
     np.testing.assert_array_equal(answer(lower.build(module, [], CPU), data), expected)
-    np.testing.assert_array_equal(answer(lower.build(module, scheduled(tasks_of(module, CPU).values(), CPU), CPU), data), expected)
+    np.testing.assert_array_equal(
+        answer(lower.build(module, scheduled(tasks_of(module, CPU).values(), CPU), CPU), data), expected
+    )
     padded = any("if_then_else" in function.script() for _, function, _ in lower.tasks(module, CPU))
     assert padded == ("dilation" in arguments or "padding=[3" in arguments)
 

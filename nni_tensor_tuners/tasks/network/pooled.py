@@ -1,8 +1,7 @@
-"""The largest of each window without padding: a place beyond the image's border stands for the border. TVM is imported inside functions
-only.
+"""The largest of each window, without padding: a place beyond the image's border stands for the border.
 
-In a window that reaches beyond the border the border is, too, so that it counts once more and the largest stays what it is. No image
-with a margin is written, and no comparison of places is made for each element.
+In a window that reaches beyond the border, the border is, too: it counts once more, and the largest stays what it is. So no image with
+a margin is made, nor is each element's place compared. TVM is imported inside functions only.
 """
 
 from .rewrite import rewritten
@@ -11,8 +10,10 @@ _OPERATORS = ("relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d
 
 
 def at_borders(module):
-    """A model whose max_pool operators with padding read the image as it lies; those with dilation, whose windows may miss the border,
-    and those with windows of padding alone stay as they are."""
+    """A model whose max_pool operators with padding read the image as it lies.
+
+    Those with dilation, whose windows may miss the border, and those with windows of padding alone stay as they are.
+    """
 
     def rewrite(call, name, builder):
         if name not in _OPERATORS:
@@ -27,9 +28,7 @@ def at_borders(module):
         windows = [
             range(-before, -before + outputs[axis] * stride, stride) for axis, before, stride in zip(image, padding, strides)
         ]
-        met = all(
-            each[0] + count > 0 and each[-1] < shape[axis] for axis, each, count in zip(image, windows, taps)
-        )
+        met = all(each[0] + count > 0 and each[-1] < shape[axis] for axis, each, count in zip(image, windows, taps))
         if not any(padding) or any(each != 1 for each in dilation) or not met:
             return call
         given = data, outputs, image, taps, strides, padding

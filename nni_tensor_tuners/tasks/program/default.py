@@ -125,6 +125,8 @@ def _tiles(sketch, device):
         width, inner = 1, _square_tile(others, beside[-1], against[-1], room)
     else:
         width, inner = _register_tile(extent // vector, others, widest, room, min if by_steps else max)
+        if not by_steps:
+            _fill(inner, {name: each for name, each in others if name in against}, room // width)
     sharing = _largest(extent // (vector * width), max(1, SHARED_BYTES // (4 * reduced * vector * width)))
     # Weights that no level-2 cache holds are read once: a chunk has a slice of them, and goes over all results.
     streams = large and extent // (vector * width) >= device.cores
@@ -181,6 +183,13 @@ def _register_tile(vectors, others, widest, room, choose):
             width *= _largest(vectors // width, room // accumulators)
         tried.append((min(accumulators, ACCUMULATORS), width, inner))
     return max(tried, key=lambda each: each[0])[1:]
+
+
+def _fill(inner, against, room):
+    """Put more results of the axes ``against`` in a register tile, which read the same of the vectors' operand, while there is room."""
+    for name, each in reversed(against.items()):
+        left = room // prod(inner.values())
+        inner[name] = max((d for d in divisors(each) if d % inner[name] == 0 and d <= inner[name] * left), default=inner[name])
 
 
 def _operands_apart(sketch, last, others):
