@@ -6,12 +6,14 @@ from math import prod
 import pytest
 import tvm
 from conftest import TESTS
+from model_answers import MODELS, tasks_of
 from tvm import te, topi
 
 from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.study import Study
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
+from nni_tensor_tuners.tasks.network import lower, models
 from nni_tensor_tuners.tasks.program import Program, sketches
 from nni_tensor_tuners.tasks.program.places import INLINED
 
@@ -52,6 +54,13 @@ def test_the_register_tile_fits_the_register_file(n, m):
     if m % CPU.vector_lanes == 0:
         (last,) = (value for name, value in config["sketch"].items() if name.endswith("_j"))
         assert last[3] % CPU.vector_lanes == 0
+
+
+def test_rows_of_a_small_image_share_the_weights_that_a_register_tile_reads():
+    module = lower.lowered(models.read(f"{MODELS}:transposed(image=(4,4),outer=32)"), CPU)
+    (task,) = (task for name, task in tasks_of(module, CPU).items() if "conv" in name)
+    tiles = [value for value in task.default(CPU)["sketch"].values() if isinstance(value, list) and len(value) == 4]
+    assert prod(tile[2] * tile[3] for tile in tiles) == CPU.vector_lanes * CPU.vector_registers // 2
 
 
 @pytest.mark.parametrize("n, k, m", [(512, 1024, 1024), (24, 288, 512), (1, 1024, 1000), (300, 700, 1100)])
