@@ -29,6 +29,17 @@ def untuned(text):
     return tvm.compile(models.read(text), target="llvm")
 
 
+def lowered_beside(text, device):
+    """A model, lowered for a device, beside itself, on the same data.
+
+    Returns the model; what it is lowered to; a function of what `lower.build` takes of schedules, which returns what that answers with
+    them; and what the model as it is does.
+    """
+    model = models.read(text)
+    module, data = lower.lowered(model, device), data_for(model)
+    return model, module, lambda schedules: answer(lower.build(module, schedules, device), data), answer(untuned(text), data)
+
+
 def tasks_of(module, device):
     """Name -> `Program` of each task of a lowered model."""
     return {name: Program(str(save(function, shared_folder()))) for name, function, _ in lower.tasks(module, device)}

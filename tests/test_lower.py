@@ -9,7 +9,7 @@ import pytest
 import tvm
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from model_answers import INPUT, MODELS, SMALL, answer, data_for, scheduled, tasks_of, untuned
+from model_answers import INPUT, MODELS, SMALL, answer, lowered_beside, scheduled, tasks_of, untuned
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import measure
@@ -81,17 +81,13 @@ def test_a_lowered_network_computes_what_the_model_does():
     ],
 )
 def test_transposed_convolutions_multiply_by_no_zeros(arguments):
-    text = f"{MODELS}:transposed({arguments})"
-    model = models.read(text)
-    data = data_for(model)
-    module = lower.lowered(model, CPU)
-    expected = answer(untuned(text), data)
-    np.testing.assert_allclose(answer(lower.build(module, [], CPU), data), expected, rtol=1e-4, atol=1e-5)
+    model, module, answers, expected = lowered_beside(f"{MODELS}:transposed({arguments})", CPU)
+    np.testing.assert_allclose(answers([]), expected, rtol=1e-4, atol=1e-5)
     if "groups" in arguments or "dilation" in arguments:
         return
     for place in (0, -1):  # padding inlined, and stored
         chosen = scheduled(tasks_of(module, CPU).values(), CPU, lambda task, device: (task.defaults(device) or [None])[place])
-        np.testing.assert_allclose(answer(lower.build(module, chosen, CPU), data), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(answers(chosen), expected, rtol=1e-4, atol=1e-5)
     # One task, which writes what follows, too; it multiplies so often as taps meet inputs, borders and rounded kernels aside, and
     # may add up the lanes of a vector.
     (flop,) = [
@@ -120,15 +116,9 @@ def test_transposed_convolutions_multiply_by_no_zeros(arguments):
     ],
 )
 def test_the_largest_of_a_window_is_found_without_padding(arguments):
-    text = f"{MODELS}:pooling({arguments})"
-    model = models.read(text)
-    data = data_for(model)
-    module = lower.lowered(model, CPU)
-    expected = answer(untuned(text), data)
-    np.testing.assert_array_equal(answer(lower.build(module, [], CPU), data), expected)
-    np.testing.assert_array_equal(
-        answer(lower.build(module, scheduled(tasks_of(module, CPU).values(), CPU), CPU), data), expected
-    )
+    _, module, answers, expected = lowered_beside(f"{MODELS}:pooling({arguments})", CPU)
+    for schedules in ([], scheduled(tasks_of(module, CPU).values(), CPU)):
+        np.testing.assert_array_equal(answers(schedules), expected)
     padded = any("if_then_else" in function.script() for _, function, _ in lower.tasks(module, CPU))
     assert padded == ("dilation" in arguments or "padding=[3" in arguments)
 

@@ -9,12 +9,11 @@ import pytest
 import tvm
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from model_answers import MODELS, answer, data_for, scheduled, tasks_of, untuned
+from model_answers import MODELS, lowered_beside, scheduled, tasks_of
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.tasks.device import find_device
-from nni_tensor_tuners.tasks.network import lower, models
 from nni_tensor_tuners.tasks.network.planes import by_rows
 from nni_tensor_tuners.tasks.program import Program
 from nni_tensor_tuners.tasks.program.load import save
@@ -97,11 +96,9 @@ def test_its_schedules_compute_it_wherever_rows_are_read(strides, weights, tmp_p
 
 def answers(text):
     """Of a model with default schedules and of the model as it is, on the same data; and the names of the tasks."""
-    model = models.read(text)
-    module, data = lower.lowered(model, CPU), data_for(model)
+    _, module, answers_with, expected = lowered_beside(text, CPU)
     tasks = tasks_of(module, CPU)
-    built = lower.build(module, scheduled(tasks.values(), CPU), CPU)
-    return [*tasks], answer(built, data), answer(untuned(text), data)
+    return [*tasks], answers_with(scheduled(tasks.values(), CPU)), expected
 
 
 @pytest.mark.parametrize("follows", [False, True])

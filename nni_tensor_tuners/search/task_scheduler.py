@@ -207,10 +207,11 @@ def _rates(saved):
     savings are rare and of any size, the variance of a sum of them by chance to be the sum of their squares.
     """
     weights = [sum(1 / j for j in range(1, len(each) + 1)) for each in saved]
-    usual = sum(map(sum, saved)) / (sum(weights) or 1)
+    total = sum(weights)
+    usual = sum(map(sum, saved)) / (total or 1)
     if not usual:
         return [1.0] * len(saved)
-    prior = sum((s / usual) ** 2 for each in saved for s in each) / sum(weights) / VARIES
+    prior = sum((s / usual) ** 2 for each in saved for s in each) / total / VARIES
     return [(sum(each) + prior * usual) / (weight + prior) for each, weight in zip(saved, weights)]
 
 

@@ -188,8 +188,7 @@ def _register_tile(vectors, others, widest, room, choose):
 def _fill(inner, against, room):
     """Put more results of the axes ``against`` in a register tile, which read the same of the vectors' operand, while there is room."""
     for name, each in reversed(against.items()):
-        left = room // prod(inner.values())
-        inner[name] = max((d for d in divisors(each) if d % inner[name] == 0 and d <= inner[name] * left), default=inner[name])
+        inner[name] *= _largest(each // inner[name], room // prod(inner.values()))
 
 
 def _operands_apart(sketch, last, others):
