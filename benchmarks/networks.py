@@ -65,7 +65,7 @@ def tune_relax(name, peer, seed, trials, folder):
     from nni_tensor_tuners.tasks.program.sketches import read_tensor_instructions
 
     target = target_of(find_device("cpu"))
-    read_tensor_instructions(target)
+    read_tensor_instructions()
     ms.relax_integration.tune_relax(
         module_for(name, peer),
         {},

@@ -339,8 +339,9 @@ def main():
     print(f"{len(CHECKED)} small shapes, {args.check} configurations each, against NumPy on {device.name}: {len(wrong)} wrong")
     start = time.monotonic()
 
-    peak, rows = peak_tflops(device), []
+    float32_peak, rows = peak_tflops(device), []
     for turn, (label, workload) in enumerate(named.items()):
+        peak = float32_peak if set(getattr(workload, "dtypes", ["float32"])) == {"float32"} else None
         runs, configs, seeds = {}, {}, int(seeds_of.get(label, args.seeds))
         for number, (seed, search) in enumerate(product(range(seeds), args.searches), 1):
             trials.deadline = start + share * (turn + TUNING * number / (seeds * len(args.searches)))
@@ -396,7 +397,7 @@ def main():
     described = {
         "device": device.name,
         "arch": device.arch,
-        "peak_fp32_tflops": peak,
+        "peak_fp32_tflops": float32_peak,
         "host": find_device("cpu").name,
         "cores": usable_cores(),
         "python": platform.python_version(),

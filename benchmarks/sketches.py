@@ -58,7 +58,7 @@ def tune(text, search, seed, trials, folder):
         ours = strategy(ours, seed, search.endswith(TEMPLATE), **class_args)
         settings = {"strategy": ours, "num_trials_per_iter": ROUND, "cost_model": "random"}
     target = target_of(find_device("cpu"))
-    read_tensor_instructions(target)
+    read_tensor_instructions()
     source = Program(text).source
     ms.tune_tir(
         source,

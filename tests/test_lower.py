@@ -228,5 +228,7 @@ def test_a_network_compiles_for_a_gpu(monkeypatch, tmp_path):
     # What it is measured by before the first trial.
     tvm.compile(task.module(task.default(device), device), target=target_of(device))
     scheduled = [(task.source, task.schedule(config, device))]
-    lower.build(module, scheduled, device).export_library(str(tmp_path / "model.so"))  # the rest by TVM's default schedules
+    built = lower.build(module, scheduled, device)  # the rest by TVM's default schedules
+    assert "cuda_graph.run_or_capture" in built.as_text()  # kernels are launched as one
+    built.export_library(str(tmp_path / "model.so"))
     assert (tmp_path / "model.so").stat().st_size > 0

@@ -178,6 +178,22 @@ def test_sketches_on_cuda(monkeypatch):
     assert made and all("wmma_sync_16x16x16_f16f16f16" in sketch["name"] for sketch in made)
 
 
+def test_tensor_instructions_of_a_gpu_are_read_only_where_they_may_be_of_use():
+    """And `inspect.stack`, which has no sources to show meanwhile, is Python's own again."""
+    code = """
+import inspect, sys
+from nni_tensor_tuners.tasks.device import GENERIC
+from nni_tensor_tuners.tasks.program import Program, sketches
+stack = inspect.stack
+for text in sys.argv[1:]:
+    made = sketches.generate(Program(text).source, GENERIC["cuda"])
+    print(any("wmma" in each["name"] for each in made), "tvm.s_tir.tensor_intrin.cuda" in sys.modules, inspect.stack is stack)
+"""
+    programs = ["matmul(n=32, k=32, m=32)", "matmul(n=32, k=32, m=32, dtype='float16')"]
+    ended = subprocess.run([sys.executable, "-c", code, *programs], capture_output=True, text=True, check=True)
+    assert ended.stdout.split("\n")[:2] == ["False False True", "True True True"]
+
+
 @pytest.mark.parametrize(
     "program",
     [

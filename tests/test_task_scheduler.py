@@ -201,6 +201,7 @@ def test_a_task_is_handed_the_best_configuration_of_one_like_it():
         ({"selection": "best"}, "selection must be one of saving, ucb, gradient, round-robin"),
         ({"counts": {"a": 0}}, "counts must be positive numbers by task"),
         ({"counts": [1, 2]}, "counts must be positive numbers by task"),
+        ({"defaults": {"a": -1}}, "defaults must be positive numbers by task"),
         ({"flop": {"c": 1}}, "flop: there is no task 'c' in the space; there are a, b"),
         ({"alpha": 2}, "alpha must be a number from 0 to 1"),
         ({"window": 0}, "window must be a number from 1"),
@@ -210,6 +211,19 @@ def test_a_task_is_handed_the_best_configuration_of_one_like_it():
 def test_bad_arguments_are_refused_in_one_line(class_args, complaint):
     with pytest.raises(ValueError, match=complaint):
         create_search("TaskScheduler", space_of("a", "b"), **class_args)
+
+
+def test_trials_that_do_not_beat_a_task_s_default_schedule_save_nothing():
+    """Both get faster alike, from a slow start on; one has a default schedule that none of its trials comes near."""
+
+    def latency(name, k):
+        return 10.0 / k
+
+    search = scheduler(space_of("a", "b"), defaults={"a": 0.1})
+    chosen = Counter(play(search, latency, 40))
+    assert chosen["b"] > 3 * chosen["a"] >= 3
+    even = Counter(play(scheduler(space_of("a", "b")), latency, 40))
+    assert abs(even["a"] - even["b"]) <= 2
 
 
 @pytest.mark.parametrize("inner", ["WalkGP", "OpEvo", "Bansor", "Random"])

@@ -2,10 +2,12 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..measure import measure
 from ..study import records
+from ..tasks.device import usable_cores
 from ..tasks.network.definition import DEFAULTS, EARLIER, configuration
 
 # What is kept of a record of another experiment.
@@ -32,10 +34,11 @@ def measure_defaults(found, path, device, progress, text):
     known = {}
     for record in _of_device(path, device):
         known.setdefault(record["workload"]["sha256"], []).append(record)
-    for number, (name, (program, _)) in enumerate(found.items(), 1):
-        if program.sha256 in known:
-            continue
-        measured = [
+    left = {program.sha256: (name, program) for name, (program, _) in found.items() if program.sha256 not in known}
+
+    def measured(named):
+        name, program = named
+        return [
             {
                 "task": program.id,
                 "config": configuration(name, config),
@@ -47,11 +50,17 @@ def measure_defaults(found, path, device, progress, text):
             }
             for config in program.defaults(device)
         ]
-        for record in measured:  # all of a program or none: where a call is interrupted, a program is measured whole again
-            records.append(path, record)
-        if measured:
-            known[program.sha256] = measured
-        progress.show(f"{text}: measuring default schedules, {number} of {len(found)}")
+
+    # Beside a GPU's timing the host compiles; a CPU's would be disturbed.
+    pool = ThreadPoolExecutor(usable_cores() if device.kind == "cuda" else 1)
+    try:
+        for number, of_program in enumerate(pool.map(measured, left.values()), 1):
+            for record in of_program:  # all of a program or none: where a call is interrupted, it is measured whole again
+                records.append(path, record)
+                known.setdefault(record["workload"]["sha256"], []).append(record)
+            progress.show(f"{text}: measuring default schedules, {number} of {len(left)}")
+    finally:
+        pool.shutdown(cancel_futures=True)
     wanted = {program.sha256 for program, _ in found.values()}
     return [min(each, key=_latency) for sha, each in known.items() if sha in wanted]
 

@@ -88,7 +88,9 @@ def prepare(text, folder, device, progress, batch=None):
     taken = {each["name"]: each["count"] * by_sha.get(each["sha256"], 0.0) for each in described["tasks"]}
     for each in described["tasks"]:
         matters = each["sha256"] not in by_sha or taken[each["name"]] >= LEAST_SHARE * sum(taken.values())
-        each["tuned"] = matters and _has_choices(found[each["name"]][0], device)
+        program, _ = found[each["name"]]
+        each["tuned"] = matters and _has_choices(program, device)
+        each["default_ms"] = None if program.first(device) else by_sha.get(each["sha256"])
     if not any(each["tuned"] for each in described["tasks"]):
         raise ValueError(f"model {text}: none of its {len(found)} tasks has more than one schedule")
     write_whole(folder / MANIFEST, json.dumps(described, indent=1) + "\n")
@@ -140,8 +142,9 @@ def _described(folder, about):
 
 
 def _without_choice(described):
-    """A description without what depends on measurements: which tasks are tuned."""
-    return {**described, "tasks": [{**each, "tuned": None} for each in described.get("tasks", ())]}
+    """A description without what depends on measurements: which tasks are tuned, and what others than trials' schedules take."""
+    chosen = dict.fromkeys(("tuned", "default_ms"))
+    return {**described, "tasks": [{**each, **chosen} for each in described.get("tasks", ())]}
 
 
 def _has_choices(program, device):

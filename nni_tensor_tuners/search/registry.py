@@ -219,6 +219,7 @@ _ENTRIES = (
             Argument("round_size", 1, "trials of a task before one is chosen again", paper="tries 16 and 64", shown=True),
             Argument("counts", None, "how often the network runs each task, by name", stands_for={}),
             Argument("flop", None, "operations of each task, by name", stands_for={}),
+            Argument("defaults", None, "latency of each task by a default schedule that no trial has, by name", stands_for={}),
             Argument("alpha", 0.2, "weight of what a task has gained against what it may gain"),
             Argument("beta", 2.0, "how much faster than a task like it a task may become"),
             Argument("window", 3, "rounds over which a gain is taken"),

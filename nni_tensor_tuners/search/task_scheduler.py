@@ -58,6 +58,8 @@ class TaskScheduler(Rounds):
         Task -> how often the network runs it; 1 where nothing is said.
     flop
         Task -> floating-point operations of one run; left out, no task is like another in (2).
+    defaults
+        Task -> latency of a schedule that it has if no trial's is faster, and that no configuration stands for.
     alpha, beta, window, epsilon
         As above.
     """
@@ -72,6 +74,7 @@ class TaskScheduler(Rounds):
         round_size=1,
         counts=None,
         flop=None,
+        defaults=None,
         alpha=0.2,
         beta=2.0,
         window=3,
@@ -89,9 +92,11 @@ class TaskScheduler(Rounds):
         check_number("window", window, 1, 1000)
         self.selection, self.exploration, self.epsilon = selection, exploration, epsilon
         self.alpha, self.beta, self.window = alpha, beta, int(window)
-        self.counts, self.flop = (_by_name(name, given, self.names) for name, given in (("counts", counts), ("flop", flop)))
+        by_task = {"counts": counts, "flop": flop, "defaults": defaults}
+        self.counts, self.flop, self.defaults = (_by_name(name, given, self.names) for name, given in by_task.items())
         self._counts = [self.counts.get(name, 1) for name in self.names]
         self._flop = [self.flop.get(name) for name in self.names]
+        self._defaults = dict(zip(self.arms, (self.defaults.get(name, math.inf) for name in self.names)))
         kinds = [re.sub(r"\d+", "", str(name)) for name in self.names]
         sizes = [None if each is None else math.floor(math.log(each + 1, GOLDEN)) for each in self._flop]
         self._kinds = kinds
@@ -106,7 +111,7 @@ class TaskScheduler(Rounds):
     def _choose(self):
         rounds = [self._rounds(arm) for arm in self.arms]
         for arm, latencies, had in zip(self.arms, self._latencies, rounds):
-            latencies += [_latency(arm)] * (had - len(latencies))
+            latencies += [self._latency(arm)] * (had - len(latencies))
         place = {arm: i for i, arm in enumerate(self.arms)}
         candidates = [place[arm] for arm in self._open]
         if unknown := [i for i in candidates if not rounds[i]]:
@@ -132,13 +137,17 @@ class TaskScheduler(Rounds):
 
         return self.arms[max(candidates, key=ucb)]
 
+    def _latency(self, arm):
+        best = max((f for f in arm.results.values() if f is not None), default=0.0)
+        return min(1 / best if best > 0 else math.inf, self._defaults[arm])
+
     def _savings(self):
         """What the next trial of each task is expected to save of the network's time; less than 0 of a task that has only failed."""
-        saved = [_saved(arm) for arm in self.arms]
+        saved = [_saved(arm, self._defaults[arm]) for arm in self.arms]
         savings = []
         for arm, count, rate, each in zip(self.arms, self._counts, _rates(saved), saved):
             trials = len(each) + len(arm._seen) - len(arm.results)  # those that are running included
-            latency = _latency(arm)
+            latency = self._latency(arm)
             savings.append(count * latency * rate / (trials + 1) if math.isfinite(latency) else -arm.known)
         return savings
 
@@ -182,14 +191,10 @@ class TaskScheduler(Rounds):
         return None
 
 
-def _latency(arm):
-    best = max((f for f in arm.results.values() if f is not None), default=0.0)
-    return 1 / best if best > 0 else math.inf
-
-
-def _saved(arm):
-    """What each of a task's kernels after its first has saved, the logarithm of a factor, as the class says of s_ij."""
-    best, saved = None, []
+def _saved(arm, default):
+    """What each of a task's kernels after its first, the default one if it has one, has saved: the logarithm of a factor, as the
+    class says of s_ij."""
+    best, saved = 1 / default if math.isfinite(default) else None, []
     kernels = dict.fromkeys(f for f in arm.results.values() if f is not None and f > 0)  # several configurations may be one
     for fitness in kernels:
         if best is not None:

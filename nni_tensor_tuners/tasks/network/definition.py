@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..program import Program
+from ..program import DLIGHT, Program
 from ..program.sketches import SKETCH
 from ..shared import known_file
 from ..task import Tunable, shape_field
@@ -50,7 +50,8 @@ class Network(Tunable):
     @functools.cached_property
     def description(self):
         """The file's content: the model's name and ``tasks``, of each ``name``, ``count``, ``flop``, ``file``,
-        ``sha256`` and whether it is ``tuned``; and ``winograd``, the convolutions computed so (`winograd.shape_of` -> m)."""
+        ``sha256``, whether it is ``tuned``, and ``default_ms``, the latency of a default schedule that is no configuration;
+        and ``winograd``, the convolutions computed so (`winograd.shape_of` -> m)."""
         return json.loads(Path(self.path).read_text(encoding="utf-8"))
 
     @functools.cached_property
@@ -77,7 +78,8 @@ class Network(Tunable):
     def scheduling(self):
         """What `TaskScheduler` is to know of the tuned tasks, as its arguments."""
         chosen = [each for each in self.description["tasks"] if each["tuned"]]
-        return {key: {each["name"]: each[field] for each in chosen} for key, field in (("counts", "count"), ("flop", "flop"))}
+        arguments = {"counts": "count", "flop": "flop", "defaults": "default_ms"}
+        return {key: {each["name"]: each[field] for each in chosen if each.get(field)} for key, field in arguments.items()}
 
     def search_space(self, device, extended=False):
         branches = [{"_name": name, **task.search_space(device, extended)} for name, task in self.tuned.items()]
@@ -110,9 +112,9 @@ class Network(Tunable):
         return self.tasks[config[TASK]["_name"]], _without_task(config)
 
     def config_of(self, record):
-        """That of the tuned task that is the same program, whatever it was part of."""
+        """That of the tuned task that is the same program, whatever it was part of; None of a schedule that no search can have."""
         name = self._name_of(record)
-        return configuration(name, own_config(record)) if name in self.tuned else None
+        return configuration(name, own_config(record)) if name in self.tuned and own_config(record) != DLIGHT else None
 
     def latencies(self, records):
         """Task's name -> the lowest latency in ms that records have of it, of those that have one."""

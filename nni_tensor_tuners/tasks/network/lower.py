@@ -118,7 +118,9 @@ def build(module, schedules, device):
     target, known = target_of(device), ms.database.MemoryDatabase()
     for source, schedule in schedules:
         database.commit(known, source, schedule, 1.0, target)
-    with target, known, tvm.transform.PassContext(opt_level=3):
+    # Launching a small kernel takes longer than running it: those of a network are recorded at its first run, and launched as one.
+    graphs = {"relax.backend.use_cuda_graph": device.kind == "cuda"}
+    with target, known, tvm.transform.PassContext(opt_level=3, config=graphs):
         module = relax.transform.MetaScheduleApplyDatabase()(module)
         module = dlight.scheduled(module, device) if device.kind == "cuda" else _rest_parallel(module)
         # What `tvm.compile` does with a model, once its operators are programs.
@@ -127,6 +129,7 @@ def build(module, schedules, device):
             relax.transform.RemovePurityChecking(),
             relax.transform.CallTIRRewrite(),
             relax.transform.StaticPlanBlockMemory(),
+            relax.transform.RewriteCUDAGraph(),
             relax.transform.LowerAllocTensor(),
             relax.transform.KillAfterLastUse(),
             relax.transform.LowerRuntimeBuiltin(),

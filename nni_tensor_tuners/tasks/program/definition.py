@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -17,8 +17,6 @@ from .load import check_program, load, save
 # The largest error that is right, relative to the largest expected output: schedules add up in another order, and round to the
 # type of the output. Integers must be the same.
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-# Types that GPUs have tensor instructions for.
-TENSOR_DTYPES = ("float16", "bfloat16", "int8")
 # Stands for DLight's schedule, which no search space has.
 DLIGHT = {sketches.SKETCH: {"_name": dlight.NAME}}
 
@@ -152,7 +150,8 @@ def random_array(rng, shape, dtype):
 def _sketches(task, device):
     import tvm
 
-    key = json.dumps([tvm.__version__, sketches.VERSION, repr(device), tvm.ir.save_json(task.source)])
+    anywhere = replace(device, name="", identity="", rpc="", key="")  # what it allows: all of its kind have the same sketches
+    key = json.dumps([tvm.__version__, sketches.VERSION, repr(anywhere), tvm.ir.save_json(task.source)])
     path = shared_folder() / f"sketches-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -203,9 +202,9 @@ class Program(ProgramTask):
         object.__setattr__(self, "sha256", sha256)
 
     def imports(self, device):
-        # Of TVM as text, since a trial asks, which does not import it.
-        if device.kind == "cuda" and any(dtype in Path(self.path).read_text(encoding="utf-8") for dtype in TENSOR_DTYPES):
-            return (sketches.TENSOR_INSTRUCTIONS,)
+        # Of the file's text, since a trial asks, which does not import TVM.
+        if device.kind == "cuda" and sketches.has_tensor_types(Path(self.path).read_text(encoding="utf-8")):
+            return (sketches.CUDA_INSTRUCTIONS,)
         return ()
 
     def copied_to(self, path):

@@ -13,6 +13,7 @@ TVM and NumPy are imported inside functions only.
 """
 
 import importlib
+import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from types import ModuleType
 from ...space import SearchSpace
 from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
-from . import places, rules, templates
+from . import places, rules, templates, tiles
 from .traces import Names, plain, replayed
 
 # What the nested choice of sketches is called in a search space.
@@ -43,10 +44,13 @@ MOST_INSTRUCTIONS = 4096
 MOST_ACCESSES = 2048
 # Annotations that ask for tensor instructions begin like this.
 TENSORIZES = "meta_schedule.auto_tensorize"
-# Where TVM has those instructions.
+# Where TVM has those instructions, and what reads CUDA's, too.
 TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
+CUDA_INSTRUCTIONS = "nni_tensor_tuners.tasks.program.cuda_instructions"
+# Element types that GPUs have some for.
+TENSOR_TYPES = ("float16", "bfloat16", "int8")
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 13
+VERSION = 15
 
 
 def generate(module, device):
@@ -57,28 +61,38 @@ def generate(module, device):
     ValueError
         If TVM's rules make none.
     """
+    import tvm
+
     target = target_of(device)
+    useful = device.kind == "cpu" or has_tensor_types(tvm.ir.save_json(module))
     try:
-        context = _context(module, target)
+        context = _context(module, target, None if useful else _without_instructions(target))
         try:
             schedules = context.generate_design_space()
         except IndexError:
             schedules = _context(module, target, _reductions_first(context.space_generator)).generate_design_space()
         if device.kind == "cpu" and any(TENSORIZES in str(each.trace) for each in schedules):
-            schedules = _context(module, target, _without_instructions()).generate_design_space()
+            schedules = _context(module, target, _without_instructions(target)).generate_design_space()
     except Exception as error:
         raise ValueError(f"TVM makes no sketch of this program: {_last_line(error)}") from None
     return of_schedules(module, schedules, device)
 
 
-def _without_instructions():
-    """TVM's space generator for CPUs without tensor instructions.
+def has_tensor_types(text):
+    """Whether a GPU's tensor instructions may compute something of a module, given as JSON: it has elements of their types."""
+    return any(dtype in text for dtype in TENSOR_TYPES)
+
+
+def _without_instructions(target):
+    """TVM's space generator without tensor instructions, for a target.
 
     Those of TVM 0.27 for AVX512-VNNI do not compile: LLVM 22 has another type for the instruction (`matmul.dot` has its own).
+    Those for GPUs take a while to read, and are of no use to most programs.
     """
     from tvm.s_tir import meta_schedule as ms
 
-    return ms.space_generator.PostOrderApply(sch_rules=ms.ScheduleRule.create("llvm"), postprocs=ms.Postproc.create("llvm"))
+    made = [each.create(target.kind.name) for each in (ms.ScheduleRule, ms.Postproc, ms.Mutator)]
+    return ms.space_generator.PostOrderApply(None, *made)
 
 
 def _reductions_first(generator):
@@ -96,18 +110,19 @@ def _reductions_first(generator):
     ordered = []
     for name, same in rules.items():
         ordered += [*same, *tiling, *inlining] if name == "CrossThreadReduction" else same
-    return ms.space_generator.PostOrderApply(sch_rules=ordered)
+    return ms.space_generator.PostOrderApply(None, ordered, generator.postprocs, generator.mutator_probs)
 
 
-def _context(module, target, generator="post-order-apply"):
+def _context(module, target, generator=None):
+    """What MetaSchedule tunes by; without a generator, TVM's own for the target, which may use tensor instructions."""
     from tvm.s_tir import meta_schedule as ms
 
     rules.register()
-    read_tensor_instructions(target)
+    read_tensor_instructions(cuda=target.kind.name == "cuda" and generator is None)
     return ms.TuneContext(
         mod=module,
         target=target,
-        space_generator=generator,
+        space_generator=generator or "post-order-apply",
         search_strategy="replay-trace",
         task_name="main",
         rand_state=1,
@@ -115,11 +130,13 @@ def _context(module, target, generator="post-order-apply"):
     )
 
 
-def read_tensor_instructions(target):
-    """Import those that a target's rules may use, before TVM imports all: reading CUDA's takes ten seconds."""
+def read_tensor_instructions(cuda=False):
+    """Import those that a target's rules may use, before TVM imports all: reading CUDA's takes ten seconds, in our way two."""
+    if cuda:
+        importlib.import_module(CUDA_INSTRUCTIONS)
+        return
     name = f"{TENSOR_INSTRUCTIONS}.cuda"
-    if target.kind.name == "cuda" or name in sys.modules:
-        importlib.import_module(name)
+    if name in sys.modules:
         return
     sys.modules[name] = ModuleType(name)
     try:
@@ -134,7 +151,7 @@ def of_schedules(module, schedules, device=None):
     After them comes our template for a `Device`, if one is given, and there is a template.
     """
     with ThreadPoolExecutor(usable_cores()) as pool:  # TVM replays without Python's lock
-        sketches = list(pool.map(lambda schedule: _sketch(module, schedule), schedules))
+        sketches = list(pool.map(lambda schedule: _sketch(module, schedule, device), schedules))
     names = {}
     for sketch in sketches:
         names[sketch["name"]] = same = names.get(sketch["name"], 0) + 1
@@ -146,10 +163,15 @@ def of_schedules(module, schedules, device=None):
     return [*sketches, *(templates.of_program(module, device, f"{SKETCH}.") if device else ())]
 
 
-def _sketch(module, schedule):
+def _sketch(module, schedule, device):
     trace = plain(schedule.trace.as_json())
     seen = Names(module, trace)
-    return {"name": _name(trace, seen), "trace": trace, "parameters": _parameters(module, trace, seen)}
+    parameters = _parameters(module, trace, seen)
+    made = {"name": _name(trace, seen), "trace": trace, "parameters": parameters}
+    if device and device.kind == "cuda" and TENSORIZES not in str(trace):
+        named = {each["instruction"]: f"{SKETCH}.{name}" for name, each in parameters.items()}
+        made["limits"] = tiles.limits_of(trace, seen, named, device.shared_bytes)
+    return made
 
 
 def search_space(sketches):
@@ -162,17 +184,22 @@ def search_space(sketches):
 
 
 def constraints(sketches):
-    """Expressions for `SearchSpace`: the bounds on innermost factors, and a template's own.
+    """Expressions for `SearchSpace`: the bounds on innermost factors, what a GPU's tile may take, and a template's own.
 
     Where an operand is packed in blocks along an axis, the innermost factor divides the block: a vector does not reach over two.
     """
-    bounds = {}
+    bounds, limited = {}, {}  # expression -> None; expression -> names of the sketches that it is of
     for sketch in sketches:
         for name, parameter in sketch["parameters"].items():
             if "innermost" in parameter:
                 bounds[f"{SKETCH}.{name}[-1] <= {parameter['innermost']}"] = None
             if "divides" in parameter:
                 bounds[f"{parameter['divides']} % {SKETCH}.{name}[-1] == 0"] = None
+        for text in sketch.get("limits", ()):
+            limited.setdefault(text, []).append(sketch["name"])
+    tiled = sum("limits" in sketch for sketch in sketches)
+    for text, which in limited.items():
+        bounds[text if len(which) == tiled else f"{SKETCH}._name not in {json.dumps(which)} or {text}"] = None
     return [*bounds, *(text for sketch in sketches for text in sketch.get("constraints", ()))]
 
 

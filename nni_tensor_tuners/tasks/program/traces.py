@@ -114,6 +114,11 @@ class Names:
         schedule = self._schedule(before)
         return may_call(schedule.get(self.variable(schedule, variable)).body)
 
+    def block(self, variable, before):
+        """The block that a variable stands for, before instruction number ``before``."""
+        schedule = self._schedule(before)
+        return schedule.get(self.variable(schedule, variable))
+
     def axis(self, loop):
         """The number of the axis that a loop was taken for from a block."""
         return self._from[loop][1]

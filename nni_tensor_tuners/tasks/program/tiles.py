@@ -1,0 +1,124 @@
+"""What a tile of a GPU's sketch takes, said of its decisions: threads, and the shared memory that its operands are copied to.
+
+TVM finds out by building a kernel, and refuses nine of ten. What is said here is necessary, not sufficient: memory is counted of
+operands that are indexed by sums of multiples of axes, and of nothing else.
+"""
+
+from ..cuda import VTHREADS
+from ..features.indices import Division, Sum, index_of
+
+
+def limits_of(trace, names, named, shared_bytes):
+    """Expressions in the decisions of a sketch that hold of all its configurations that TVM accepts.
+
+    Parameters
+    ----------
+    trace
+        Instructions and decisions (`traces.plain`).
+    names
+        The `Names` of the trace.
+    named
+        Number of an instruction -> what its decision is called in the expressions; those without a name are as in the trace.
+    shared_bytes
+        The most shared memory of a block.
+    """
+    instructions, decisions = trace
+    tiles, found, copied, stages = _Tiles(dict(decisions), named), [], {}, 1
+    low, operands = 1, []
+    for number, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        tiles.follow(number, kind, inputs, attributes, outputs)
+        if kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_low_inclusive":
+            low = inputs[1]
+        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_high_inclusive" and tiles.bound.get("threadIdx"):
+            found.append(f"{low} <= {tiles.bound['threadIdx']} <= {inputs[1]}")
+            found.append(f"{tiles.bound.get('vthread', 1)} <= {VTHREADS}")
+        elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
+            stages = max(inputs[1]) + 1  # so many tiles are there at a time
+        elif kind == "CacheRead" and attributes[1] == "shared":
+            copied[outputs[0]] = inputs[0], read_of(names.block(inputs[0], number), attributes[0])
+        elif kind == "ComputeAt" and inputs[0] in copied:
+            block, read = copied[inputs[0]]
+            operands.append(_bytes(read, tiles.inside(block, inputs[1])))
+    if operands := [each for each in operands if each]:
+        held = " + ".join(operands)
+        found.append(f"{held if stages == 1 else f'{stages} * ({held})'} <= {shared_bytes}")
+    return found
+
+
+class _Tiles:
+    """Follows a trace: which loops were split from which axis, into how much, and what is bound to threads."""
+
+    def __init__(self, decided, named):
+        self._decided, self._named = decided, named
+        self._factors = {}  # variable -> an expression
+        self._lengths = {}  # loop -> an expression
+        self._parts = {}  # loop -> those that it was split into
+        self._fused = {}  # loop -> those that it was made of
+        self._axes = {}  # block -> the loops of its axes
+        self._order = []  # parts, outermost first
+        self._threads = set()  # parts that all threads of a block run between them
+        self.bound = {}  # "threadIdx", "vthread" -> how many there are, an expression
+
+    def follow(self, number, kind, inputs, attributes, outputs):
+        if kind == "SamplePerfectTile":
+            for place, variable in enumerate(outputs):
+                name = self._named.get(number)
+                self._factors[variable] = f"{name}[{place}]" if name else str(self._decided[number][place])
+        elif kind == "Split" and all(each in self._factors for each in inputs[1:]):
+            self._parts[inputs[0]] = outputs
+            self._lengths.update((loop, self._factors[variable]) for loop, variable in zip(outputs, inputs[1:]))
+        elif kind == "Fuse" and all(each in self._lengths for each in inputs):
+            self._fused[outputs[0]] = inputs
+            self._lengths[outputs[0]] = _product(self._lengths[each] for each in inputs)
+        elif kind == "Bind" and inputs[0] in self._lengths:
+            which = attributes[0].partition(".")[0]
+            self.bound[which] = self._lengths[inputs[0]]
+            if which != "blockIdx":
+                self._threads |= set(self._fused.get(inputs[0], inputs[:1]))
+        elif kind == "GetLoops":
+            self._axes.setdefault(inputs[0], outputs)
+        elif kind == "Reorder":
+            self._order = inputs
+
+    def inside(self, block, loop):
+        """How far a block's axes run, by number, for all threads within one turn of a loop; None of those that are not known."""
+        if loop not in self._order:
+            return {}
+        within = {*self._order[self._order.index(loop) + 1 :], *self._threads}
+        return {
+            axis: _product(self._lengths[part] for part in self._parts[whole] if part in within)
+            for axis, whole in enumerate(self._axes.get(block, ()))
+            if whole in self._parts
+        }
+
+
+def _product(factors):
+    return " * ".join(each for each in factors if each != "1") or "1"
+
+
+def _bytes(read, lengths):
+    """The memory that a part of an operand takes of which axes run so far, an expression; None if it is not known."""
+    indices, shape, element = read
+    sides = []
+    for index, whole in zip(indices, shape):
+        if index is None or any(axis not in lengths for axis in index.terms):
+            return None
+        steps = [(lengths[axis], abs(slope)) for axis, slope in index.terms.items()]
+        span = " + ".join(length if slope == 1 else f"{slope} * {length}" for length, slope in steps)
+        if len(steps) == 1 and steps[0][1] == 1:
+            sides.append(span)
+        elif steps:  # the first and the last, and what lies between
+            sides.append(f"min({whole}, {span} - {sum(slope for _, slope in steps) - 1})")
+    return f"{element} * {_product(sides)}"
+
+
+def read_of(block, place):
+    """What a block reads of an operand: of each axis of it a `Sum` of the block's axes, by number, or None; its shape; bytes of an
+    element."""
+    import tvm
+
+    values = {each.var: Sum({number: 1}) for number, each in enumerate(block.iter_vars)}
+    region = block.reads[place]
+    indices = [index_of(each.min, values) for each in region.region]
+    plain = [None if any(isinstance(term, Division) for term in each.terms) else each for each in indices]
+    return plain, [int(each) for each in region.source.shape], tvm.DataType(region.source.dtype).bits // 8
