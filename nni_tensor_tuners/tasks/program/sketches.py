@@ -50,7 +50,7 @@ CUDA_INSTRUCTIONS = "nni_tensor_tuners.tasks.program.cuda_instructions"
 # Element types that GPUs have some for.
 TENSOR_TYPES = ("float16", "bfloat16", "int8")
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 15
+VERSION = 16
 
 
 def generate(module, device):

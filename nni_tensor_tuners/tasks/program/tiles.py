@@ -1,7 +1,7 @@
 """What a tile of a GPU's sketch takes, said of its decisions: threads, and the shared memory that its operands are copied to.
 
 TVM finds out by building a kernel, and refuses nine of ten. What is said here is necessary, not sufficient: memory is counted of
-operands that are indexed by sums of multiples of axes, and of nothing else.
+operands that are indexed by sums of multiples of axes, of their quotients and remainders, and of nothing else.
 """
 
 from ..cuda import VTHREADS
@@ -97,14 +97,14 @@ def _product(factors):
 
 
 def _bytes(read, lengths):
-    """The memory that a part of an operand takes of which axes run so far, an expression; None if it is not known."""
+    """The least memory that a part of an operand takes of which axes run so far, an expression; None if it is not known."""
     indices, shape, element = read
     sides = []
     for index, whole in zip(indices, shape):
-        if index is None or any(axis not in lengths for axis in index.terms):
+        steps = [(_values(term, lengths), abs(slope)) for term, slope in index.terms.items()]
+        if any(values is None for values, _ in steps):
             return None
-        steps = [(lengths[axis], abs(slope)) for axis, slope in index.terms.items()]
-        span = " + ".join(length if slope == 1 else f"{slope} * {length}" for length, slope in steps)
+        span = " + ".join(values if slope == 1 else f"{slope} * {values}" for values, slope in steps)
         if len(steps) == 1 and steps[0][1] == 1:
             sides.append(span)
         elif steps:  # the first and the last, and what lies between
@@ -112,13 +112,21 @@ def _bytes(read, lengths):
     return f"{element} * {_product(sides)}"
 
 
+def _values(term, lengths):
+    """How many values a term of an index takes at least, an expression; None if it is not known."""
+    if not isinstance(term, Division):
+        return lengths.get(term)
+    (axis, *others), (factor, *_) = term.of.terms.keys(), term.of.terms.values()
+    if others or factor != 1 or axis not in lengths:
+        return None
+    return f"min({lengths[axis]}, {term.by})" if term.remainder else f"(({lengths[axis]} - 1) // {term.by} + 1)"
+
+
 def read_of(block, place):
-    """What a block reads of an operand: of each axis of it a `Sum` of the block's axes, by number, or None; its shape; bytes of an
-    element."""
+    """What a block reads of an operand: of each axis of it a `Sum` of the block's axes, by number; its shape; bytes of an element."""
     import tvm
 
     values = {each.var: Sum({number: 1}) for number, each in enumerate(block.iter_vars)}
     region = block.reads[place]
     indices = [index_of(each.min, values) for each in region.region]
-    plain = [None if any(isinstance(term, Division) for term in each.terms) else each for each in indices]
-    return plain, [int(each) for each in region.source.shape], tvm.DataType(region.source.dtype).bits // 8
+    return indices, [int(each) for each in region.source.shape], tvm.DataType(region.source.dtype).bits // 8
