@@ -8,8 +8,9 @@ goes on where it was interrupted. Without it, what was recorded is replayed, one
 task its trials come in the order recorded, so that nothing but the choice differs. Where a recording has no default schedules,
 its trials are random configurations, and come in random order. Printed is the latency of each network as estimated by the best
 known kernels, relative to the lowest recorded, after shares of the trials; and the trials after which each choice has what the
-gradient has at the end, over those that the gradient needs. "foreseen" is no choice that one can have: it knows all latencies,
-and gives a trial to the task with the steepest descent ahead.
+gradient has at the end, over those that the gradient needs. Two choices that one cannot have tell what there is to gain, by giving
+each trial to the task with the steepest descent ahead: "foreseen" knows all latencies, "informed" what the other recorded searches
+of the same tasks found, and goes by their mean.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from nni_tensor_tuners.measure import measure
 from nni_tensor_tuners.search.task_scheduler import SELECTIONS
 from nni_tensor_tuners.study import Study
 
-FORESEEN = "foreseen"
+FORESEEN, INFORMED = "foreseen", "informed"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
@@ -119,13 +120,18 @@ def replay(tasks, selection, seed, trials, round_size):
     return curve
 
 
-def foreseen(tasks, trials):
-    """As `replay`, of the choice that knows all latencies to come."""
+def with_hindsight(tasks, trials, known):
+    """As `replay`, of the choice that goes by what other trials have found.
+
+    ``known(name, number)`` has lists of latencies, each of them of what may come in a task after so many trials.
+    """
     best, left, curve = _defaults(tasks), {name: list(task["latency_ms"]) for name, task in tasks.items()}, []
 
     def descent(name):
-        now, lowest = best.get(name, float("inf")), list(accumulate((each or float("inf") for each in left[name]), min))
-        return tasks[name]["count"] * max(((now - each) / number for number, each in enumerate(lowest, 1)), default=-1.0)
+        now, ahead = best.get(name, float("inf")), known(name, len(tasks[name]["latency_ms"]) - len(left[name]))
+        lowest = [list(accumulate((min(each or now, now) for each in latencies), min)) for latencies in ahead]
+        saved = [now - mean(of_searches) for of_searches in zip(*lowest)] if left[name] else []
+        return tasks[name]["count"] * max((each / number for number, each in enumerate(saved, 1)), default=-1.0)
 
     for _ in range(trials):
         name = max(tasks, key=descent)
@@ -149,14 +155,16 @@ def _drawn(tasks, seed):
     rng, found = random.Random(seed), {}
     for name, task in tasks.items():
         latencies = rng.choice(task["latency_ms"])
-        found[name] = {**task, "latency_ms": latencies if "default_ms" in task else rng.sample(latencies, len(latencies))}
+        others = [each for each in task["latency_ms"] if each is not latencies]
+        in_order = latencies if "default_ms" in task else rng.sample(latencies, len(latencies))
+        found[name] = {**task, "latency_ms": in_order, "others": others}
     return found
 
 
 def compare(path, replays, round_size, trials_per_task):
     """Replay one recording, print what comes of it."""
     print(f"{path.name}, {replays} replays, {trials_per_task} trials for each task, rounds of {round_size}")
-    ratios = {selection: [] for selection in (*SELECTIONS, FORESEEN)}
+    ratios = {selection: [] for selection in (*SELECTIONS, FORESEEN, INFORMED)}
     for network, tasks in json.loads(path.read_text()).items():
         tasks = {name: task for name, task in tasks.items() if len(task.get("latency_ms", [[]])[0]) > 1}
         searches = [_drawn(tasks, seed) for seed in range(replays)]
@@ -167,7 +175,14 @@ def compare(path, replays, round_size, trials_per_task):
             selection: [replay(each, selection, seed, trials, round_size) for seed, each in enumerate(searches)]
             for selection in SELECTIONS
         }
-        curves[FORESEEN] = [foreseen(each, trials) for each in searches]
+        curves[FORESEEN] = [
+            with_hindsight(each, trials, lambda name, number: [each[name]["latency_ms"][number:]]) for each in searches
+        ]
+        if all("default_ms" in task for task in tasks.values()):  # else a trial's place in a search says nothing
+            curves[INFORMED] = [
+                with_hindsight(each, trials, lambda name, number: [other[number:] for other in each[name]["others"]])
+                for each in searches
+            ]
         lowest = [
             sum(task["count"] * min(filter(None, [*task["latency_ms"], task.get("default_ms")])) for task in each.values())
             for each in searches
@@ -186,7 +201,8 @@ def compare(path, replays, round_size, trials_per_task):
             print(f"{selection:<14}" + "".join(after) + f"{ratios[selection][-1]:10.2f} x")
     print("\ntrials over gradient's, mean of the networks")
     for selection, each in ratios.items():
-        print(f"{selection:<14}{mean(each):8.2f}")
+        if each:
+            print(f"{selection:<14}{mean(each):8.2f}")
 
 
 def _needed(curve, end):

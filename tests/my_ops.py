@@ -20,6 +20,14 @@ def packed_product(n=64, k=64, m=64, block=16):
     return [left, right, te.compute((n, m), lambda i, j: te.sum(read(i, j), axis=axis), name="product")]
 
 
+def two_products(n=64, k=32, m=64):
+    """Of three operands, the product of the first two by the third: two kernels on a GPU."""
+    first, second, third = (te.placeholder(s, name=name) for s, name in (((n, k), "a"), ((k, m), "b"), ((m, n), "c")))
+    one, other = te.reduce_axis((0, k), name="one"), te.reduce_axis((0, m), name="other")
+    inner = te.compute((n, m), lambda i, j: te.sum(first[i, one] * second[one, j], axis=one), name="inner")
+    return [first, second, third, te.compute((n, n), lambda i, j: te.sum(inner[i, other] * third[other, j], axis=other), name="outer")]
+
+
 def transposed_product(n=64, k=64, m=64):
     """What `product` is of its second operand transposed."""
     left, right = te.placeholder((n, k), name="left"), te.placeholder((m, k), name="right")

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from conftest import TESTS
 from test_cuda import HOPPER
 
 from nni_tensor_tuners import SearchSpace
@@ -19,6 +20,7 @@ SMALL = {
     "depthwise": "dep(height=20, width=20, channels=32)",
     "transposed": "t2d(height=4, width=4, in_channels=32, out_channels=16)",
     "attention": "tbs(length=32, heads=2, dim=16)",
+    "two kernels": f"{TESTS / 'my_ops.py'}:two_products(n=256, k=64, m=256)",
 }
 
 

@@ -197,7 +197,7 @@ class _Strategy(PySearchStrategy):
 
     def pre_tuning(self, max_trials, num_trials_per_iter, design_spaces, database=None, cost_model=None):
         module = self.context.mod
-        made = sketches.of_schedules(module, design_spaces, device_of(self.context.target) if self.templates else None)
+        made = sketches.of_schedules(module, design_spaces, device_of(self.context.target), self.templates)
         space = SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
         self.arguments = ArgInfo.from_entry_func(module)
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0

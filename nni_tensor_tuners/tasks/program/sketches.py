@@ -50,7 +50,7 @@ CUDA_INSTRUCTIONS = "nni_tensor_tuners.tasks.program.cuda_instructions"
 # Element types that GPUs have some for.
 TENSOR_TYPES = ("float16", "bfloat16", "int8")
 # Of what `generate` makes; kept sketches of another version are not taken.
-VERSION = 16
+VERSION = 17
 
 
 def generate(module, device):
@@ -145,10 +145,10 @@ def read_tensor_instructions(cuda=False):
         del sys.modules[name]  # whoever wants them can still import them
 
 
-def of_schedules(module, schedules, device=None):
-    """The sketches of an IRModule that MetaSchedule's space generator has made; ValueError if there is none.
+def of_schedules(module, schedules, device, template=True):
+    """The sketches of an IRModule that MetaSchedule's space generator has made for a `Device`; ValueError if there is none.
 
-    After them comes our template for a `Device`, if one is given, and there is a template.
+    After them comes our template, if it is wanted and there is one.
     """
     with ThreadPoolExecutor(usable_cores()) as pool:  # TVM replays without Python's lock
         sketches = list(pool.map(lambda schedule: _sketch(module, schedule, device), schedules))
@@ -160,7 +160,7 @@ def of_schedules(module, schedules, device=None):
     if not sketches:
         raise ValueError("TVM makes no sketch of this program")
     _share_locations(sketches)
-    return [*sketches, *(templates.of_program(module, device, f"{SKETCH}.") if device else ())]
+    return [*sketches, *(templates.of_program(module, device, f"{SKETCH}.") if template else ())]
 
 
 def _sketch(module, schedule, device):
@@ -168,7 +168,7 @@ def _sketch(module, schedule, device):
     seen = Names(module, trace)
     parameters = _parameters(module, trace, seen)
     made = {"name": _name(trace, seen), "trace": trace, "parameters": parameters}
-    if device and device.kind == "cuda" and TENSORIZES not in str(trace):
+    if device.kind == "cuda" and TENSORIZES not in str(trace):
         named = {each["instruction"]: f"{SKETCH}.{name}" for name, each in parameters.items()}
         made["limits"] = tiles.limits_of(trace, seen, named, device.shared_bytes)
     return made

@@ -23,25 +23,27 @@ def limits_of(trace, names, named, shared_bytes):
         The most shared memory of a block.
     """
     instructions, decisions = trace
-    tiles, found, copied, stages = _Tiles(dict(decisions), named), [], {}, 1
-    low, operands = 1, []
+    tiles, found, low = _Tiles(dict(decisions), named), [], 1
+    copies = {}  # copy of an operand -> the block that reads it, and what it reads
+    held, stages, block = {}, {}, None  # of each tiled block: memory of its operands, an expression each; how often it is there
     for number, (kind, inputs, attributes, outputs) in enumerate(instructions):
         tiles.follow(number, kind, inputs, attributes, outputs)
-        if kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_low_inclusive":
+        if kind == "CacheRead" and attributes[1] == "shared":
+            block = inputs[0]
+            copies[outputs[0]] = block, read_of(names.block(block, number), attributes[0])
+        elif kind == "ComputeAt" and inputs[0] in copies:
+            reader, read = copies[inputs[0]]
+            held.setdefault(reader, []).append(_bytes(read, tiles.inside(reader, inputs[1])))
+        elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
+            stages[block] = max(inputs[1]) + 1
+        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_low_inclusive":
             low = inputs[1]
-        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_high_inclusive" and tiles.bound.get("threadIdx"):
+        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_high_inclusive" and "threadIdx" in tiles.bound:
             found.append(f"{low} <= {tiles.bound['threadIdx']} <= {inputs[1]}")
             found.append(f"{tiles.bound.get('vthread', 1)} <= {VTHREADS}")
-        elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
-            stages = max(inputs[1]) + 1  # so many tiles are there at a time
-        elif kind == "CacheRead" and attributes[1] == "shared":
-            copied[outputs[0]] = inputs[0], read_of(names.block(inputs[0], number), attributes[0])
-        elif kind == "ComputeAt" and inputs[0] in copied:
-            block, read = copied[inputs[0]]
-            operands.append(_bytes(read, tiles.inside(block, inputs[1])))
-    if operands := [each for each in operands if each]:
-        held = " + ".join(operands)
-        found.append(f"{held if stages == 1 else f'{stages} * ({held})'} <= {shared_bytes}")
+    for reader, operands in held.items():
+        if text := " + ".join(filter(None, operands)):
+            found.append(f"{text if reader not in stages else f'{stages[reader]} * ({text})'} <= {shared_bytes}")
     return found
 
 
