@@ -28,17 +28,18 @@ def limits_of(trace, names, named, shared_bytes):
     held, stages, block = {}, {}, None  # of each tiled block: memory of its operands, an expression each; how often it is there
     for number, (kind, inputs, attributes, outputs) in enumerate(instructions):
         tiles.follow(number, kind, inputs, attributes, outputs)
-        if kind == "CacheRead" and attributes[1] == "shared":
+        what = attributes[0].rpartition(".")[2] if kind == "Annotate" else kind
+        if what == "CacheRead" and attributes[1] == "shared":
             block = inputs[0]
             copies[outputs[0]] = block, read_of(names.block(block, number), attributes[0])
-        elif kind == "ComputeAt" and inputs[0] in copies:
+        elif what == "ComputeAt" and inputs[0] in copies:
             reader, read = copies[inputs[0]]
             held.setdefault(reader, []).append(_bytes(read, tiles.inside(reader, inputs[1])))
-        elif kind == "Annotate" and attributes[0] == "software_pipeline_stage":
+        elif what == "software_pipeline_stage":
             stages[block] = max(inputs[1]) + 1
-        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_low_inclusive":
+        elif what == "thread_extent_low_inclusive":
             low = inputs[1]
-        elif kind == "Annotate" and attributes[0] == "meta_schedule.thread_extent_high_inclusive" and "threadIdx" in tiles.bound:
+        elif what == "thread_extent_high_inclusive" and "threadIdx" in tiles.bound:
             found.append(f"{low} <= {tiles.bound['threadIdx']} <= {inputs[1]}")
             found.append(f"{tiles.bound.get('vthread', 1)} <= {VTHREADS}")
     for reader, operands in held.items():
@@ -83,7 +84,7 @@ class _Tiles:
             self._order = inputs
 
     def inside(self, block, loop):
-        """How far a block's axes run, by number, for all threads within one turn of a loop; None of those that are not known."""
+        """Axis of a block, by number -> how far it runs for all threads within one turn of a loop; those that are known."""
         if loop not in self._order:
             return {}
         within = {*self._order[self._order.index(loop) + 1 :], *self._threads}
