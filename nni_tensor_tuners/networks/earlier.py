@@ -51,10 +51,10 @@ def measure_defaults(found, path, device, progress, text):
             for config in program.defaults(device)
         ]
 
-    # Beside a GPU's timing the host compiles; a CPU's would be disturbed.
-    pool = ThreadPoolExecutor(usable_cores() if device.kind == "cuda" else 1)
+    pool = ThreadPoolExecutor(usable_cores())
+    in_turn = pool.map if device.kind == "cuda" else map  # beside a GPU's timing the host compiles; a CPU's would be disturbed
     try:
-        for number, of_program in enumerate(pool.map(measured, left.values()), 1):
+        for number, of_program in enumerate(in_turn(measured, left.values()), 1):
             for record in of_program:  # all of a program or none: where a call is interrupted, it is measured whole again
                 records.append(path, record)
                 known.setdefault(record["workload"]["sha256"], []).append(record)

@@ -150,8 +150,8 @@ def random_array(rng, shape, dtype):
 def _sketches(task, device):
     import tvm
 
-    anywhere = replace(device, name="", identity="", rpc="", key="")  # what it allows: all of its kind have the same sketches
-    key = json.dumps([tvm.__version__, sketches.VERSION, repr(anywhere), tvm.ir.save_json(task.source)])
+    allows = replace(device, name="", identity="", rpc="", key="")  # all that allow the same have the same sketches
+    key = json.dumps([tvm.__version__, sketches.VERSION, repr(allows), str(target_of(device)), tvm.ir.save_json(task.source)])
     path = shared_folder() / f"sketches-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -111,8 +111,7 @@ class Names:
 
     def is_costly(self, variable, before):
         """Whether each result of a block takes many instructions, as exp does."""
-        schedule = self._schedule(before)
-        return may_call(schedule.get(self.variable(schedule, variable)).body)
+        return may_call(self.block(variable, before).body)
 
     def block(self, variable, before):
         """The block that a variable stands for, before instruction number ``before``."""
@@ -127,8 +126,7 @@ class Names:
         """A block, and the variable of its axis that a loop was taken for; (None, None) if the loop was made otherwise."""
         kind, inputs, _, loops = self._trace[0][self._from[loop][0]]
         if kind == "GetLoops":
-            schedule = self._schedule(before)
-            block = schedule.get(self.variable(schedule, inputs[0]))
+            block = self.block(inputs[0], before)
             if len(block.iter_vars) == len(loops):
                 return block, block.iter_vars[self._from[loop][1]].var
         return None, None
