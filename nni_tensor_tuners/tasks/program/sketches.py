@@ -23,7 +23,7 @@ from types import ModuleType
 from ...space import SearchSpace
 from ..device import usable_cores
 from ..target import bare_context, device_of, target_of
-from . import places, rules, templates, tiles
+from . import places, rules, templates
 from .traces import Names, plain, replayed
 
 # What the nested choice of sketches is called in a search space.
@@ -169,6 +169,8 @@ def _sketch(module, schedule, device):
     parameters = _parameters(module, trace, seen)
     made = {"name": _name(trace, seen), "trace": trace, "parameters": parameters}
     if device.kind == "cuda" and TENSORIZES not in str(trace):
+        from . import tiles
+
         named = {each["instruction"]: f"{SKETCH}.{name}" for name, each in parameters.items()}
         made["limits"] = tiles.limits_of(trace, seen, named, device.shared_bytes)
     return made
@@ -242,6 +244,7 @@ def settler(module, sketches, target):
     import tvm_ffi
 
     from ..cuda_limits import check_limits
+
     device = device_of(target)
     space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
