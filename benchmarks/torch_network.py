@@ -6,11 +6,12 @@ Prints the median latency in ms of images channels first and last, launched by P
 """
 
 import sys
-import time
 from statistics import median
 
 import torch
 import torchvision
+
+from nni_tensor_tuners.networks.runner import times
 
 SECONDS = 1.0
 
@@ -34,14 +35,13 @@ def main(network, batch="1"):
 
 def timed(run):
     """The median latency of a run in ms, after warming up for as long as it is timed."""
-    for _ in range(2):
-        taken, end = [], time.perf_counter() + SECONDS / 2
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            run()
-            torch.cuda.synchronize()
-            taken.append(time.perf_counter() - start)
-    return median(taken) * 1e3
+
+    def call():
+        run()
+        torch.cuda.synchronize()
+
+    times(call, SECONDS / 2)
+    return median(times(call, SECONDS / 2)) * 1e3
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ..space import SearchSpace
 from ..tasks.network import Network, lower, models
-from ..tasks.network.definition import DEFAULTS
-from ..tasks.program import Program
+from ..tasks.network.definition import DEFAULTS, own_config
+from ..tasks.program import DLIGHT, Program
 from ..tasks.program.load import save
 from ..tasks.shared import write_whole
 from .earlier import measure_defaults
@@ -84,13 +84,14 @@ def prepare(text, folder, device, progress, batch=None):
     if _without_choice(before) == json.loads(json.dumps(_without_choice(described))):
         return Network(str(folder / MANIFEST))
     defaults = measure_defaults(found, folder / DEFAULTS, device, progress, text)
-    by_sha = {record["workload"]["sha256"]: record["latency_ms"] for record in defaults if record["error_code"] == 0}
+    succeeded = [record for record in defaults if record["error_code"] == 0]
+    by_sha = {record["workload"]["sha256"]: record["latency_ms"] for record in succeeded}
+    untold = {record["workload"]["sha256"]: record["latency_ms"] for record in succeeded if own_config(record) == DLIGHT}
     taken = {each["name"]: each["count"] * by_sha.get(each["sha256"], 0.0) for each in described["tasks"]}
     for each in described["tasks"]:
         matters = each["sha256"] not in by_sha or taken[each["name"]] >= LEAST_SHARE * sum(taken.values())
-        program, _ = found[each["name"]]
-        each["tuned"] = matters and _has_choices(program, device)
-        each["default_ms"] = None if program.first(device) else by_sha.get(each["sha256"])
+        each["tuned"] = matters and _has_choices(found[each["name"]][0], device)
+        each["default_ms"] = untold.get(each["sha256"])
     if not any(each["tuned"] for each in described["tasks"]):
         raise ValueError(f"model {text}: none of its {len(found)} tasks has more than one schedule")
     write_whole(folder / MANIFEST, json.dumps(described, indent=1) + "\n")

@@ -199,9 +199,9 @@ def constraints(sketches):
                 bounds[f"{parameter['divides']} % {SKETCH}.{name}[-1] == 0"] = None
         for text in sketch.get("limits", ()):
             limited.setdefault(text, []).append(sketch["name"])
-    tiled = sum("limits" in sketch for sketch in sketches)
-    for text, which in limited.items():
-        bounds[text if len(which) == tiled else f"{SKETCH}._name not in {json.dumps(which)} or {text}"] = None
+    made = sum("trace" in sketch for sketch in sketches)
+    for text, which in limited.items():  # sketches without limits may have parameters of the same names
+        bounds[text if len(which) == made else f"{SKETCH}._name not in {json.dumps(which)} or {text}"] = None
     return [*bounds, *(text for sketch in sketches for text in sketch.get("constraints", ()))]
 
 

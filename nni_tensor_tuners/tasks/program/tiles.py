@@ -5,7 +5,8 @@ operands that are indexed by sums of multiples of axes, of their quotients and r
 """
 
 from ..cuda import VTHREADS
-from ..features.indices import Division, Sum, index_of
+from ..features.indices import Division, index_of
+from .traces import axes_of
 
 
 def limits_of(trace, names, named, shared_bytes):
@@ -129,7 +130,6 @@ def read_of(block, place):
     """What a block reads of an operand: of each axis of it a `Sum` of the block's axes, by number; its shape; bytes of an element."""
     import tvm
 
-    values = {each.var: Sum({number: 1}) for number, each in enumerate(block.iter_vars)}
-    region = block.reads[place]
+    values, region = axes_of(block), block.reads[place]
     indices = [index_of(each.min, values) for each in region.region]
     return indices, [int(each) for each in region.source.shape], tvm.DataType(region.source.dtype).bits // 8

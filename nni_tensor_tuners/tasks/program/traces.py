@@ -157,11 +157,16 @@ class Names:
         return f"{self.of(block, before)}_{self.of(loop, before)}"
 
 
-def _numbered(block, axis):
-    """The axes of a block as variables of `index_of`, by their places; and the place of one of them."""
+def axes_of(block):
+    """The axes of a block as variables of `index_of`, by their places."""
     from ..features.indices import Sum
 
-    values = {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+    return {each.var: Sum({place: 1}) for place, each in enumerate(block.iter_vars)}
+
+
+def _numbered(block, axis):
+    """`axes_of` a block, and the place of one of them."""
+    values = axes_of(block)
     (number,) = values[axis].variables()
     return values, number
 
