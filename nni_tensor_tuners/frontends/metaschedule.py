@@ -201,14 +201,12 @@ class _Strategy(PySearchStrategy):
         space = SearchSpace.from_json(sketches.search_space(made), sketches.constraints(made))
         self.arguments = ArgInfo.from_entry_func(module)
         self.left, self.per_round, self.asked = max_trials, num_trials_per_iter, 0
-        settle = sketches.settler(module, made, self.context.target)
+        build = sketches.builder(module, made, self.context.target)
+        settle = sketches.settler(made, self.context.target, build)
         first = default.first(made, device_of(self.context.target))
-        scheduled = functools.partial(sketches.schedule, module, made, target=self.context.target)
-        self.schedule = lambda config: scheduled(config)[0]
+        self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
         made_search = create_search(self.search, space, seed=self.seed, **self.class_args)
-        describe = functools.partial(
-            describer, module_of=lambda config: scheduled(config, quick=True)[0].mod, target=self.context.target
-        )
+        describe = functools.partial(describer, module_of=lambda config: build(config)[0].mod, target=self.context.target)
         self.study = Study(made_search, settle=settle, first=first, describe=describe)
 
     def post_tuning(self):

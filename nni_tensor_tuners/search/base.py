@@ -48,12 +48,13 @@ class Search(ABC):
         self._systematic = None
         self._described = None
 
-    def see(self, describe):
+    def see(self, describe, settle=None):
         """Be given ``describe``: configuration -> features of its program, shape (n,); None where it cannot be built.
 
-        Threads call it, several at a time.
+        Threads call it, several at a time. ``settle``: configuration -> the one that is built for it, whose program is the same;
+        None where none is (`Task.settler`).
         """
-        self._described = Described(self.space, describe)
+        self._described = Described(self.space, describe, settle)
 
     def ask(self, n=1):
         """Propose up to ``n`` distinct configurations that were never asked nor told before.

@@ -18,10 +18,12 @@ class Described:
         A `SearchSpace`.
     describe
         Configuration -> features of its program, of one shape; None where it cannot be built. Threads call it.
+    settle
+        Configuration -> the one that is built for it, None for none (`Task.settler`); left out, all are built themselves.
     """
 
-    def __init__(self, space, describe):
-        self._space, self._describe = space, describe
+    def __init__(self, space, describe, settle=None):
+        self._space, self._describe, self._settle = space, describe, settle or (lambda config: config)
         self._features = {}  # point -> its features, or None
 
     def known(self, points):
@@ -40,6 +42,15 @@ class Described:
         import numpy as np
 
         return np.array([self._features[point] for point in points])
+
+    def built(self, point):
+        """What is built for a `known` point: another one, whose program is the same, or the point itself."""
+        built = self._settle(self._space.config(point))
+        if built is None:
+            return point
+        built = self._space.point(built)
+        self._features[built] = self._features[point]
+        return built
 
     def _made(self, point):
         return self._describe(self._space.config(point)) if self._space.is_legal(point) else None

@@ -54,10 +54,10 @@ class Rounds(Search):
         self._arm, self._left = None, 0  # of the current round, and how many trials it still has
         self.features = self.arms[0].features
 
-    def see(self, describe):
-        super().see(describe)
+    def see(self, describe, settle=None):
+        super().see(describe, settle)
         for arm in self.arms:
-            arm.see(describe)
+            arm.see(describe, settle)
 
     @property
     def transfer_features(self):

@@ -65,10 +65,9 @@ class Study:
     """
 
     def __init__(self, search, journal=None, settle=None, first=(), describe=None):
-        self._describe = describe
+        self._describe, self._settle = describe, settle or (lambda config: config)
         self.search = self._seeing(search)
         self._first = list(first)
-        self._settle = settle or (lambda config: config)
         self._built_as = {}  # configuration, as text -> those that are built as it
         self._handed = set()  # configurations, as text, that `settle` had trials measure
         self.pending = {}
@@ -213,7 +212,7 @@ class Study:
 
     def _seeing(self, search):
         if search.features is not None and self._describe is not None:
-            search.see(self._describe(search.features))
+            search.see(self._describe(search.features), self._settle)
         return search
 
     def _propose(self, n):

@@ -92,19 +92,19 @@ class WalkKernel:
 
     def __init__(self, space, kernel="mixed", divisibility=True):
         self.kernel = kernel
-        self._groups = [  # (parameter's number, its axes, vertex -> levels as far as known)
-            (number, parameter.axes(divisibility), {})
+        self._groups = [  # (parameter's number, its levels)
+            (number, _LevelsOf(parameter.axes(divisibility)))
             for number, parameter in enumerate(space.parameters)
             if parameter.size > 1
         ]
-        self.axes = [axis for _, axes, _ in self._groups for axis in axes]
+        self.axes = [axis for _, levels in self._groups for axis in levels.axes]
         starts = np.concatenate([[0], np.cumsum([_levels(axis) + axis.optional for axis in self.axes])]).astype(int)
         self.width, self._starts = int(starts[-1]), starts[:-1]
         self.blocks = [slice(start, end) for start, end in zip(starts, starts[1:])]
 
     def rows(self, points):
         """Rows of shape (len(points), width), float32."""
-        levels = [[level for group in self._groups for level in self._of(point, *group)] for point in points]
+        levels = [[level for number, of in self._groups for level in of[point[number]]] for point in points]
         rows = np.zeros((len(points), self.width), dtype=np.float32)
         if points:
             rows[np.arange(len(points))[:, None], np.reshape(levels, (len(points), -1)).astype(int) + self._starts] = 1
@@ -122,13 +122,17 @@ class WalkKernel:
         k = (a @ logs) @ b.T
         return np.exp(k, out=k)  # large arrays: every pass over them counts
 
-    def _of(self, point, number, axes, known):
-        vertex = point[number]
-        if vertex not in known:
-            known[vertex] = [
-                _levels(axis) if vertex is None else axis.level(vertex) * _levels(axis) // axis.size for axis in axes
-            ]
-        return known[vertex]
+
+class _LevelsOf(dict):
+    """Vertex -> its levels on some axes of a parameter, filled as vertices are looked up."""
+
+    def __init__(self, axes):
+        super().__init__()
+        self.axes = axes
+
+    def __missing__(self, vertex):
+        levels = [_levels(axis) if vertex is None else axis.level(vertex) * _levels(axis) // axis.size for axis in self.axes]
+        return self.setdefault(vertex, levels)
 
 
 def _levels(axis):

@@ -64,10 +64,9 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
             best = [i for i in np.argsort(-values, kind="stable").tolist() if points[i] not in seen]
             found.update((points[i], values[i]) for i in best[:CLIMBERS] if not np.isnan(values[i]))
 
-    share = min(1.0, (FULL_TRIALS / max(1, len(seen))) ** 1.5)
-    newest = int(MAX_POOL * share)
+    newest = int(MAX_POOL * share(len(seen)))
     consider(pool.points[-newest:], pool.rows[-newest:])
-    children = breed(pool.space, fitness, seen, int(offspring * share), rng)
+    children = breed(pool.space, fitness, seen, int(offspring * share(len(seen))), rng)
     consider(children, pool.to_rows(children))
     climbed = set()
     for _ in range(ROUNDS if found else 0):
@@ -79,6 +78,11 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
         if max(found.values()) == before:
             break
     return sorted(found, key=found.get, reverse=True)
+
+
+def share(trials):
+    """Of the candidates, with so many trials."""
+    return min(1.0, (FULL_TRIALS / max(1, trials)) ** 1.5)
 
 
 def breed(space, fitness, seen, count, rng):

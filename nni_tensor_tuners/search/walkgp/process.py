@@ -136,21 +136,22 @@ class Posterior:
         self._alpha = factor.inverse.T @ (factor.inverse @ residuals)
         self.amplitude = (residuals @ self._alpha + 2 * RATE) / (len(residuals) + 2 * SHAPE)
         self._factor = factor.extended(running)
+        # Single precision: here is most of the work.
+        self._single, self._inverse = self._alpha.astype(np.float32), self._factor.inverse.astype(np.float32, order="F")
         fitted = residuals - factor.covariance.noise * self._alpha + factor.rows[:, factor.covariance.trend] @ weights
         means = np.append(fitted, self.mean(running))
         self.highest = means.max() if len(means) else None
 
     def mean(self, rows):
         """Mean, (m,)."""
-        k = self._covariance(rows, self._measured, np.float32)  # single precision: here is most of the work
-        return (k @ self._alpha.astype(np.float32)).astype(float) + rows[:, self._covariance.trend] @ self._weights
+        k = self._covariance(rows, self._measured, np.float32)
+        return (k @ self._single).astype(float) + rows[:, self._covariance.trend] @ self._weights
 
     def predict(self, rows):
         """Mean and standard deviation without noise, (m,) each."""
         k = self._covariance(rows, self._factor.rows, np.float32)
-        mean = k[:, : len(self._alpha)] @ self._alpha.astype(np.float32)
-        inverse = self._factor.inverse.astype(np.float32, order="F")
-        whitened = strmm(1.0, inverse, k.T, lower=1, overwrite_b=1)  # L^-1 k', half the work of a full product
+        mean = k[:, : len(self._single)] @ self._single
+        whitened = strmm(1.0, self._inverse, k.T, lower=1, overwrite_b=1)  # L^-1 k', half the work of a full product
         explained = np.einsum("ij,ij->j", whitened, whitened)
         variance = self.amplitude * np.maximum(self._covariance.diagonal(rows) - explained, 1e-6)
         return mean.astype(float) + rows[:, self._covariance.trend] @ self._weights, np.sqrt(variance)

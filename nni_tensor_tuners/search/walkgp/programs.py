@@ -4,13 +4,16 @@ A configuration's program takes milliseconds to make, so that features are known
 model without them likes best, of offspring of those that it likes best with them, and of random ones.
 """
 
+from math import ceil
+
 import numpy as np
 
 from ..cost_model import one_thread
-from .maximise import breed
+from .maximise import breed, share
 
-# Each time, so many more candidates of each kind are described; of all the best so many are kept.
-LIKED, BRED, RANDOM, KEPT = 8, 8, 4, 512
+# Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are the
+# best of so many. Of all candidates the best so many are kept.
+LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
@@ -36,6 +39,7 @@ class Programs:
     def __init__(self, space, described):
         self.space, self._described = space, described
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
+        self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
         one_thread()  # loads XGBoost now, while nobody waits for a proposal
 
@@ -51,35 +55,49 @@ class Programs:
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
         self._models = [_trained(features[fold != each], scores[fold != each], each) for each in range(FOLDS)]
+        self._trends = {}
 
     def trend(self, points):
         """The scores predicted for `known` points, shape (n,); 0 before anything was learned."""
-        if not self._models or not points:
+        if not self._models:
             return np.zeros(len(points))
-        rows = self._described.rows(points)
-        with one_thread():
-            found = np.array([model.inplace_predict(rows) for model in self._models], dtype=float)
-        folds = np.array([self._folds.get(point, -1) for point in points])
-        return np.where(folds < 0, found.mean(axis=0), found[folds, np.arange(len(points))])
+        if new := [point for point in points if point not in self._trends]:
+            rows = self._described.rows(new)
+            with one_thread():
+                found = np.array([model.inplace_predict(rows) for model in self._models], dtype=float)
+            folds = np.array([self._folds.get(point, -1) for point in new])
+            self._trends.update(zip(new, np.where(folds < 0, found.mean(axis=0), found[folds, np.arange(len(new))])))
+        return np.array([self._trends[point] for point in points])
 
-    def candidates(self, liked, pool, seen, rng):
+    def candidates(self, liked, gain, pool, seen, rng):
         """Legal unseen points whose features are known, some of them new.
 
         Parameters
         ----------
         liked
             Points, those first that the model without features likes best.
+        gain
+            Function from points to what that model likes of them, shape (n,).
         pool
             Random points.
         """
-        new = [*liked[:LIKED], *breed(self.space, self._values, seen, BRED, rng), *rng.sample(pool, min(RANDOM, len(pool)))]
+        most_liked, most_bred, random = (ceil(each * share(len(seen))) for each in (LIKED, BRED, RANDOM))
+        bred = breed(self.space, self._values, seen, BRED_OF, rng)
+        bred = [bred[i] for i in np.argsort(-gain(bred), kind="stable")[:most_bred].tolist()] if bred else []
+        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool)))]
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
-    def choose(self, points, values):
-        """The best of the candidates, given their acquisition; None if there is none."""
-        best = np.argsort(-values, kind="stable")[:KEPT].tolist()
-        self._values = {points[i]: values[i] for i in best}
-        return points[best[0]] if best else None
+    def choose(self, points, values, seen):
+        """What is built for the best of the candidates for which that is unseen, given their acquisition; None if there is none.
+
+        Candidates better than that are forgotten.
+        """
+        order = np.argsort(-values, kind="stable")[:KEPT].tolist()
+        built = enumerate(map(self._described.built, [points[i] for i in order]))
+        place, chosen = next(((place, point) for place, point in built if point not in seen), (len(order), None))
+        left = order[place:]
+        self._values = dict(zip([chosen, *(points[i] for i in left[1:])], values[left]))
+        return chosen
 
 
 def _trained(features, scores, seed):

@@ -91,8 +91,8 @@ class WalkGP(Search):
         self._sources = []
         self._set_up()
 
-    def see(self, describe):
-        super().see(describe)
+    def see(self, describe, settle=None):
+        super().see(describe, settle)
         self._programs = Programs(self.space, self._described)
 
     def transfer(self, histories):
@@ -158,22 +158,25 @@ class WalkGP(Search):
         found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
         if self._programs is None or alone:
             return next(iter(found), None)
-        return self._by_programs(measured, scores, running, found, success)
+        return self._by_programs(measured, scores, running, found, acquisition, success)
 
-    def _by_programs(self, measured, scores, running, found, success):
+    def _by_programs(self, measured, scores, running, found, acquisition, success):
         """The best of the candidates whose programs are known, by a process with one more trend."""
         programs = self._programs
         known = set(programs.known([*measured, *running]))
         built = np.array([point in known for point in measured], dtype=bool)
         measured, scores = [point for point in measured if point in known], scores[built]
         programs.learn(measured, scores)
-        candidates = programs.candidates(found, self._pool.points, self._seen, self.rng)
+        candidates = programs.candidates(
+            found, lambda points: acquisition(self._rows(points)), self._pool.points, self._seen, self.rng
+        )
         if not candidates:
             return next(iter(found), None)
         running = [point for point in running if point in known]
         rows = [self._rows_with_programs(points) for points in (measured, running, candidates)]
         performance = self._with_programs.posterior(rows[0], scores, rows[1])
-        return programs.choose(candidates, expected_gain(performance, success, self.failure_weight)(rows[2]))
+        values = expected_gain(performance, success, self.failure_weight)(rows[2])
+        return programs.choose(candidates, values, self._seen) or next(iter(found), None)
 
     def _rows_with_programs(self, points):
         """Rows of points whose programs are known: levels, trends of performance, and that of the program."""

@@ -1,5 +1,6 @@
 """The loops of a scheduled program, and what each of them touches: the loop context of AutoTVM's paper, section A.2.1."""
 
+import functools
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -69,6 +70,7 @@ class Loop:
     children: list = field(default_factory=list)
 
 
+@functools.lru_cache(64)  # a program is described, and then proposed: whether it compiles soon is read from them, too
 def loops_of(module):
     """The outermost loops of a scheduled IRModule's function "main", a list of `Loop`; each has those inside it."""
     walk = _Walk()

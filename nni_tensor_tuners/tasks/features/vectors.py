@@ -6,12 +6,14 @@ All are functions of a scheduled IRModule, whose function is "main", and TVM's t
 import numpy as np
 
 from ..target import bare_context
-from .loops import ANNOTATIONS, longest_chain, loops_of
+from .loops import ANNOTATIONS, Touch, longest_chain, loops_of
 
 # Of longer programs the innermost loops, and of more buffers the largest ones, are seen.
 LOOPS, BUFFERS = 32, 4
 # Numbers in the context of a loop.
 WIDTH = 3 + len(ANNOTATIONS) + 3 * BUFFERS
+# What the loops touch of a buffer that they do not access.
+UNTOUCHED = Touch(10**18, 0.0, 0)
 # beta of the relations: powers of two, in elements touched.
 THRESHOLDS = tuple(2**power for power in range(1, 23))
 
@@ -47,14 +49,10 @@ def relation(module, target=None):
     over the loops k of the chain; logarithms, 0 where there is none.
     """
     chain = longest_chain(loops_of(module))
-    found = np.zeros((BUFFERS, 2, len(THRESHOLDS)), dtype=np.float32)
-    for loop in chain:
-        for buffer in set(loop.touched) & set(range(BUFFERS)):
-            touch = loop.touched[buffer]
-            below = [touch.count < threshold for threshold in THRESHOLDS]
-            values = np.log2(1 + np.array([touch.reuse, loop.top_down]))
-            found[buffer] = np.maximum(found[buffer], values[:, None] * below)
-    return found.ravel()
+    touched = [[loop.touched.get(buffer, UNTOUCHED) for loop in chain] for buffer in range(BUFFERS)]
+    counts = np.array([[touch.count for touch in each] for each in touched], dtype=float)[:, None, :, None]
+    values = np.log2([[[1 + touch.reuse for touch in each], [1 + loop.top_down for loop in chain]] for each in touched])
+    return (values[..., None] * (counts < THRESHOLDS)).max(axis=2, initial=0).astype(np.float32).ravel()
 
 
 def per_store(module, target):

@@ -109,10 +109,10 @@ class ProgramTask(Task):
     def built(self, config, device):
         if config == DLIGHT:
             return self.module(config, device)
-        return sketches.schedule(self.source, self.sketches(device), config, target_of(device), quick=True)[0].mod
+        return _builder(self, device)(config)[0].mod
 
     def settler(self, device):
-        return sketches.settler(self.source, self.sketches(device), target_of(device))
+        return sketches.settler(self.sketches(device), target_of(device), _builder(self, device))
 
     def first(self, device):
         return default.first(self.sketches(device), device)
@@ -159,6 +159,11 @@ def _sketches(task, device):
         found = sketches.generate(task.source, device)
     write_whole(path, json.dumps(found))
     return found
+
+
+@functools.lru_cache(4)
+def _builder(task, device):
+    return sketches.builder(task.source, task.sketches(device), target_of(device))
 
 
 def outermost_parallel(module):

@@ -12,6 +12,7 @@ Our own template of an operator (`templates`) is one more, where the program is 
 TVM and NumPy are imported inside functions only.
 """
 
+import functools
 import importlib
 import json
 import re
@@ -49,6 +50,8 @@ TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
 CUDA_INSTRUCTIONS = "nni_tensor_tuners.tasks.program.cuda_instructions"
 # Element types that GPUs have some for.
 TENSOR_TYPES = ("float16", "bfloat16", "int8")
+# So many schedules are remembered as they are made.
+REMEMBERED = 128
 # Of what `generate` makes; kept sketches of another version are not taken.
 VERSION = 17
 
@@ -235,11 +238,22 @@ def schedule(module, sketches, config, target, quick=False):
     return result, {**config, SKETCH: {**chosen, **taken}}
 
 
-def settler(module, sketches, target):
+def builder(module, sketches, target):
+    """`schedule` with ``quick``, a function of the configuration, which remembers the last `REMEMBERED` of them: a configuration that
+    is proposed has been described just before."""
+
+    @functools.lru_cache(REMEMBERED)
+    def made(text):
+        return schedule(module, sketches, json.loads(text), target, quick=True)
+
+    return lambda config: made(json.dumps(config))
+
+
+def settler(sketches, target, build):
     """`Task.settler` of a program: the first configuration asked about that has the same kernel stands for all that have it.
 
     On a CPU none is built whose code compiles for too long (`compiles_soon`), on a GPU none that is beyond its static limits once
-    loops are unrolled, which MetaSchedule's own check does not do.
+    loops are unrolled, which MetaSchedule's own check does not do. ``build`` is a `builder`.
     """
     import tvm_ffi
 
@@ -251,7 +265,7 @@ def settler(module, sketches, target):
 
     def settle(config):
         try:
-            made, taken = schedule(module, sketches, config, target, quick=True)
+            made, taken = build(config)
             if device.kind == "cuda":
                 check_limits(made.mod, device, target)
         except Exception:  # TVM's ScheduleError is no ValueError
