@@ -2,16 +2,18 @@
 
 usage: autotvm.py components [--workload resnet18-c6] [--space template] [--trials 200] [--seeds 3] [--output runs/autotvm]
        autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
-                             [--space template] [--collect 100] [--trials 100] [--seeds 3] [--output runs/autotvm]
+                             [--searches S x R WalkGP] [--space template] [--collect 100] [--trials 100] [--seeds 3]
+                            [--output runs/autotvm]
 
 components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials. The TreeGRU is there
 where PyTorch is installed (`pip install .[treegru]`).
 transfer: figures 8 and 9. Random configurations of the sources are measured; for each target the searches run in turns, with
-features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records.
+features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records; and
+WalkGP with R.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
 `--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
-Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what R from
-scratch has at the end.
+Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what the
+same search from scratch has at the end.
 
 Every trial is recorded as it ends, and the same command goes on where it was interrupted.
 """
@@ -49,7 +51,13 @@ if find_spec("torch"):
     COMPONENTS["TreeGRU, regression"] = {**COMPONENTS["TreeGRU, rank"], "objective": "regression"}
 MATMUL = "matmul-1024"
 SHARES = (0.9, 0.95, 0.98, 0.99, 1)
-KINDS = {"S": CONFIGURATION, "x": "loop", "R": "relation"}
+TRANSFERRING = {
+    **{
+        symbol: ("AutoTVM", {**R, "features": kind})
+        for symbol, kind in (("S", CONFIGURATION), ("x", "loop"), ("R", "relation"))
+    },
+    "WalkGP": ("WalkGP", {"features": "relation"}),
+}
 
 
 class FromNothing(Program):
@@ -73,17 +81,17 @@ def components(args, device, progress):
 
 
 def transfer(args, device, progress):
-    kinds = [kind for kind in KINDS.values() if kind != CONFIGURATION]
+    kinds = sorted({class_args["features"] for _, class_args in TRANSFERRING.values()} - {CONFIGURATION})
     sources = {name: task_named(name, args.space) for name in args.sources}
     collected = made(args.output / f"sources-{args.space}")
     collect(sources, device, [], 0, args.collect, kinds, collected, progress)
     histories = functools.cache(lambda kind: read_histories([str(collected)], Objective(), kind))
     for target in args.targets:
         searches, known = {}, {}
-        for symbol, kind in KINDS.items():
-            searches[symbol] = ("AutoTVM", {**R, "features": kind})
+        for symbol in args.searches:
+            searches[symbol] = TRANSFERRING[symbol]
             # Sketches of convolutions have different parameters: those of a kernel of one element lack its loops.
-            if kind != CONFIGURATION or (target != MATMUL and args.space == "template"):
+            if symbol != "S" or (target != MATMUL and args.space == "template"):
                 searches[f"{symbol}, transfer"] = searches[symbol]
                 known[f"{symbol}, transfer"] = histories
         folder = made(args.output / f"transfer-{target}-{args.space}")
@@ -91,11 +99,10 @@ def transfer(args, device, progress):
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
         percents = " ".join(f"{share:>4.0%}" for share in SHARES)
-        progress.say(f"trials until it has {percents} of what R from scratch has after {args.trials}")
+        progress.say(f"trials until it has {percents} of what the same search from scratch has after {args.trials}")
         for label in rows:
-            reached = (
-                next((n for n, best in enumerate(means[label], 1) if best >= share * means["R"][-1]), "-") for share in SHARES
-            )
+            most = means[label.removesuffix(", transfer")][-1]
+            reached = (next((n for n, best in enumerate(means[label], 1) if best >= share * most), "-") for share in SHARES)
             progress.say(f"{label:<19} " + " ".join(f"{trial:>4}" for trial in reached))
 
 
@@ -132,6 +139,7 @@ def main():
     parser.add_argument("--workload", default="resnet18-c6")
     parser.add_argument("--targets", nargs="+", default=["resnet18-c7", "resnet18-c8", "resnet18-c9", MATMUL])
     parser.add_argument("--sources", nargs="+", default=[f"resnet18-c{i}" for i in range(1, 7)])
+    parser.add_argument("--searches", nargs="+", choices=TRANSFERRING, default=list(TRANSFERRING))
     parser.add_argument("--space", choices=["template", "sketches"], default="template")
     parser.add_argument("--collect", type=int, default=100)
     parser.add_argument("--trials", type=int)

@@ -28,7 +28,7 @@ WINDOW = 100  # trials before a mark that count: a model that chooses batches wo
 SOURCE = 500  # configurations
 # With a program: configurations in a batch, trials before the mark that count, searches and their arguments.
 BATCH, BEFORE = 16, 128
-SEEING = {"WalkGP": {}, "AutoTVM": {"features": "relation"}}
+SEEING = {"WalkGP": {}, "AutoTVM": {"features": "relation", "batch_size": BATCH}}
 
 
 def planted(config, noise):
@@ -66,7 +66,9 @@ def planted_in(config, noise):
 
 
 def of_program(text, names):
-    print(f"{find_device('cpu').name}, {usable_cores()} cores; seconds per batch of {BATCH} of {text}, before trial 500: mean, most")
+    print(
+        f"{find_device('cpu').name}, {usable_cores()} cores; seconds per batch of {BATCH} of {text}, before trial 500: mean, most"
+    )
     for name in names or SEEING:
         taken = seconds_of_batches(text, name)
         print(f"{name:<8}{mean(taken):10.2f}{max(taken):10.2f}", flush=True)

@@ -10,10 +10,14 @@ import numpy as np
 
 from ..cost_model import one_thread
 from .maximise import breed, share
+from .scores import performance_scores
 
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are the
 # best of so many. Of all candidates the best so many are kept.
 LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
+# Of so many random configurations these shares, in turn, are tried first where programs measured elsewhere say which: few, in case
+# they are right, and half, where the best are in any case that they are not wholly wrong.
+FIRST, SHARES = 256, (1 / 16, 1 / 2)
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
@@ -38,6 +42,7 @@ class Programs:
 
     def __init__(self, space, described):
         self.space, self._described = space, described
+        self._first = None  # random points, those first that were foretold to be the best
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
@@ -69,6 +74,15 @@ class Programs:
             self._trends.update(zip(new, np.where(folds < 0, found.mean(axis=0), found[folds, np.arange(len(new))])))
         return np.array([self._trends[point] for point in points])
 
+    def promising(self, points, elsewhere, trial):
+        """Of some points those whose programs should be the best by `learned_elsewhere`; all where no program can be built."""
+        if self._first is None:
+            known = self.known(points[:FIRST])
+            with one_thread():
+                foretold = elsewhere.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
+            self._first = [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
+        return self._first[: ceil(len(self._first) * SHARES[trial % len(SHARES)])] or points
+
     def candidates(self, liked, gain, pool, seen, rng):
         """Legal unseen points whose features are known, some of them new.
 
@@ -98,6 +112,31 @@ class Programs:
         left = order[place:]
         self._values = dict(zip([chosen, *(points[i] for i in left[1:])], values[left]))
         return chosen
+
+
+def learned_elsewhere(histories):
+    """Trees that predict the scores of programs from what was measured of other tasks and devices.
+
+    Parameters
+    ----------
+    histories
+        A list of (features, fitness) for each; None where a trial failed, of which nothing is learned.
+
+    Raises
+    ------
+    ValueError
+        If no two trials of one succeeded, or if features are not all of one length.
+    """
+    succeeded = [[(row, fitness) for row, fitness in history if fitness is not None] for history in histories]
+    telling = [each for each in succeeded if len(each) > 1]
+    if not telling:
+        raise ValueError("transfer: fewer than two trials succeeded there")
+    try:
+        rows = np.array([row for each in telling for row, _ in each], dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("transfer: expected features of programs, all of one length") from None
+    scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
+    return _trained(rows, np.concatenate(scores), 0)
 
 
 def _trained(features, scores, seed):

@@ -12,7 +12,7 @@ from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
 from .maximise import Pool, maximise
 from .process import GaussianProcess
-from .programs import Programs
+from .programs import Programs, learned_elsewhere
 from .scores import performance_scores, success_scale
 from .transfer import SOURCE_TRIALS, learn, trend_of
 
@@ -51,6 +51,7 @@ class WalkGP(Search):
     features
         What of programs boosted trees see whose prediction is one more trend, where the task is known: "relation", "loop" or
         "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, such as sketches.
+        Named here, they are also what `transfer` takes, of any operators, shapes and devices; else it takes configurations.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
@@ -82,10 +83,12 @@ class WalkGP(Search):
             raise ValueError(f"divisibility must be true or false, got {divisibility!r}")
         self.initial, self.offspring, self.failure_weight = initial, offspring, failure_weight
         nested = [each for each in space.parameters if isinstance(each, Branches)]
-        features = (USUAL if nested else CONFIGURATION) if features is None else features
-        check_choice("features", features, SEEN)
-        self.features = None if features == CONFIGURATION else features
+        if features is not None:
+            check_choice("features", features, SEEN)
+        self._transfer_features = None if features == CONFIGURATION else features
+        self.features = USUAL if features is None and nested else self._transfer_features
         self._programs = None
+        self._of_programs, self._elsewhere = [], None  # histories of programs' features, and what they say
         self._kernel = WalkKernel(space, kernel, divisibility)
         self._blind = max(initial, min(MOST_BLIND, initial * sum(each.size for each in nested)))
         self._sources = []
@@ -95,7 +98,15 @@ class WalkGP(Search):
         super().see(describe, settle)
         self._programs = Programs(self.space, self._described)
 
+    @property
+    def transfer_features(self):
+        return self._transfer_features
+
     def transfer(self, histories):
+        if any(not isinstance(each, dict) for history in histories for each, _ in history):
+            self._elsewhere = learned_elsewhere([*self._of_programs, *histories])
+            self._of_programs += histories
+            return
         sources = [self._source(history) for history in histories]
         if not any(source.performance for source in sources):
             raise ValueError("transfer: fewer than two trials succeeded there")
@@ -133,6 +144,8 @@ class WalkGP(Search):
         return np.array([self._trial_rows[point] for point in points]) if points else self._rows([])
 
     def _propose(self):
+        if self._elsewhere is not None:
+            self.check_described()
         with _one_thread():
             try:
                 return self._by_model() or self._random_unseen()
@@ -185,10 +198,13 @@ class WalkGP(Search):
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
-        seen, levels = self._kernel.rows(sorted(self._seen, key=repr)), self._pool.rows[:, : self._kernel.width]
+        points = self._pool.points
+        if self._elsewhere is not None:
+            points = self._programs.promising(points, self._elsewhere, len(self._seen))
+        seen, levels = self._kernel.rows(sorted(self._seen, key=repr)), self._kernel.rows(points)
         reductions = GaussianProcess(self._kernel).posterior(levels[:0], np.zeros(0), seen).reductions(levels)
         order = np.argsort(-reductions, kind="stable")
-        return next((self._pool.points[i] for i in order.tolist() if self._pool.points[i] not in self._seen), None)
+        return next((points[i] for i in order.tolist() if points[i] not in self._seen), None)
 
     def _outcomes(self, process, alone):
         """(Posterior of success, its zero, its unit); None where nothing has failed, here or, unless alone, elsewhere."""
