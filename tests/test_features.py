@@ -289,6 +289,38 @@ def test_a_search_sees_programs(search, class_args):
     assert sighted == told(search, "relation", class_args)
 
 
+def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
+    """Every four names have one program. What is asked for at once is all different, too."""
+    first = {}
+    for name, number in enumerate(HIDDEN):
+        first.setdefault(number // 4, name)
+    settle = lambda config: {"name": first[HIDDEN[config["name"]] // 4]}  # noqa: E731
+    search = create_search("WalkGP", SearchSpace.from_json(SPACE), seed=0, features="relation")
+    search.see(lambda config: np.array([HIDDEN[config["name"]] // 4], dtype=float), settle)
+    found = []
+    for _ in range(12):
+        proposed = search.ask(4)
+        found += proposed
+        for config in proposed:
+            search.tell(config, float(HIDDEN[config["name"]] // 4))
+            search.exclude(settle(config))
+    by_model = found[16:]  # before, trees have learned nothing
+    assert [settle(config) for config in by_model] == by_model
+    seen_before = {settle(config)["name"] for config in found[:16]}
+    assert len({config["name"] for config in by_model} - seen_before) == len(by_model)
+
+
+def test_a_program_described_is_not_made_again_to_be_proposed(monkeypatch):
+    task = Program("softmax(n=16, m=48)")
+    space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
+    describe, settle, rng = task.describer(CPU, "relation"), task.settler(CPU), random.Random(0)
+    configs = [space.sample(rng) for _ in range(8)]
+    made = [describe(config) for config in configs]
+    monkeypatch.setattr("nni_tensor_tuners.tasks.program.sketches.schedule", None)
+    settled = [settle(config) for config, features in zip(configs, made) if features is not None]
+    assert len(settled) > 4 and None not in settled
+
+
 def test_programs_described_at_once_are_as_described_one_by_one():
     task = Program("softmax(n=16, m=32)")
     space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
@@ -348,7 +380,8 @@ def test_a_program_tuned_by_its_features(search, class_args, tmp_path):
     assert len(records) == 10 and all(record["error_code"] == 0 for record in records)
 
 
-def test_what_programs_are_like_is_transferred_between_spaces_without_a_parameter_in_common():
+@pytest.mark.parametrize("name, class_args", [("AutoTVM", {"batch_size": 8, "epsilon": 0}), ("WalkGP", {"initial": 8})])
+def test_what_programs_are_like_is_transferred_between_spaces_without_a_parameter_in_common(name, class_args):
     """What is known are features and their fitness: the first of them is the distance from what is good."""
     space = SearchSpace.from_json({"x": {"_type": "factor", "_value": [2**9, 3]}})
     describe = lambda config: np.array([abs(np.log2(config["x"][2]) - 4), np.log2(config["x"][0])])  # noqa: E731
@@ -357,12 +390,44 @@ def test_what_programs_are_like_is_transferred_between_spaces_without_a_paramete
     elsewhere = [[(list(vector), 1 / (1 + vector[0])) for vector in vectors]]
     first = {}
     for told in (False, True):
-        search = create_search("AutoTVM", space, seed=0, features="relation", batch_size=8, epsilon=0)
+        search = create_search(name, space, seed=0, features="relation", **class_args)
         if told:
             search.transfer(elsewhere)
         search.see(describe)
         first[told] = [describe(config)[0] for config in search.ask(8)]
     assert np.mean(first[True]) < 1 < np.mean(first[False])
+
+
+def test_walkgp_begins_with_the_few_and_with_the_half_that_programs_elsewhere_say_in_turn():
+    space = SearchSpace.from_json({"name": {"_type": "choice", "_value": list(range(256))}})
+    search = create_search("WalkGP", space, seed=0, features="relation", initial=12)
+    search.transfer([[([number], float(number)) for number in range(0, 256, 4)]])
+    search.see(lambda config: np.array([config["name"]], dtype=float))
+    first = [config["name"] for config in search.ask(12)]
+    assert min(first[0::2]) >= 256 * 14 // 16 and 256 * 3 // 8 <= min(first[1::2]) < 256 * 3 // 4
+
+
+def test_walkgp_finds_the_best_where_programs_elsewhere_say_the_contrary():
+    space = SearchSpace.from_json({"x": {"_type": "factor", "_value": [2**9, 3]}})
+    far = lambda config: abs(np.log2(config["x"][2]) - 4)  # noqa: E731
+    search = create_search("WalkGP", space, seed=0, features="relation")
+    search.transfer([[([distance], float(distance)) for distance in range(6) for _ in range(4)]])
+    search.see(lambda config: np.array([far(config)]))
+    for _ in range(24):
+        for config in search.ask(1):
+            search.tell(config, 1 / (1 + far(config)))
+    assert max(search.results.values()) == 1.0
+
+
+def test_walkgp_learns_of_programs_elsewhere_where_two_trials_succeeded():
+    search = create_search("WalkGP", SearchSpace.from_json(SPACE), features="relation")
+    with pytest.raises(ValueError, match="transfer: fewer than two trials succeeded there"):
+        search.transfer([[([1.0], 1.0), ([2.0], None)]])
+    with pytest.raises(ValueError, match="transfer: expected features of programs, all of one length"):
+        search.transfer([[([1.0], 1.0), ([2.0, 3.0], 2.0)]])
+    search.transfer([[([1.0], 1.0), ([2.0], 2.0)]])
+    with pytest.raises(ValueError, match="it is not known of which: give the task"):
+        search.ask()
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -379,8 +444,10 @@ def test_records_of_one_operator_serve_another(stored, tmp_path, monkeypatch):
     (history,) = read_histories([str(path)], Objective(), "relation")
     np.testing.assert_array_equal([vector for vector, _ in history], made)
     assert [fitness for _, fitness in history] == [record["tflops"] for record in found]
-    search = create_search("AutoTVM", SearchSpace.from_json(SPACE), features="relation", batch_size=2)
-    search.transfer([history])
+    for name, class_args in SIGHTED:
+        search = create_search(name, SearchSpace.from_json(SPACE), features="relation", **class_args)
+        assert search.transfer_features == "relation"
+        search.transfer([history])
     path.write_text(json.dumps({"config": {"x": 1}, "error_code": 0, "tflops": 1.0}) + "\n")
     with pytest.raises(ValueError, match="no record is of a program that can be made here, or has its relation features"):
         read_histories([str(path)], Objective(), "relation")

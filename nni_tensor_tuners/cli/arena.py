@@ -82,7 +82,7 @@ def add_commands(command):
         "collect",
         _collect,
         "Measure random configurations of several workloads, and record them with what their programs are like.",
-        "AutoTVM with features of programs learns from the records of any operators, shapes and devices (its transfer). Every "
+        "WalkGP and AutoTVM with features of programs learn from the records of any operators, shapes and devices (transfer). Every "
         "trial is recorded as it ends, and the same command goes on where it was interrupted.\n\n"
         "example: tensor-tuners collect resnet18-c1 resnet18-c2 --trials 100 --features relation",
     )

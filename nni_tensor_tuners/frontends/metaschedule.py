@@ -206,7 +206,7 @@ class _Strategy(PySearchStrategy):
         first = default.first(made, device_of(self.context.target))
         self.schedule = lambda config: sketches.schedule(module, made, config, self.context.target)[0]
         made_search = create_search(self.search, space, seed=self.seed, **self.class_args)
-        describe = functools.partial(describer, module_of=lambda config: build(config)[0].mod, target=self.context.target)
+        describe = functools.partial(describer, module_of=lambda config: build(config)[0], target=self.context.target)
         self.study = Study(made_search, settle=settle, first=first, describe=describe)
 
     def post_tuning(self):

@@ -109,7 +109,7 @@ class ProgramTask(Task):
     def built(self, config, device):
         if config == DLIGHT:
             return self.module(config, device)
-        return _builder(self, device)(config)[0].mod
+        return _builder(self, device)(config)[0]
 
     def settler(self, device):
         return sketches.settler(self.sketches(device), target_of(device), _builder(self, device))
@@ -161,7 +161,7 @@ def _sketches(task, device):
     return found
 
 
-@functools.lru_cache(4)
+@functools.lru_cache(64)
 def _builder(task, device):
     return sketches.builder(task.source, task.sketches(device), target_of(device))
 

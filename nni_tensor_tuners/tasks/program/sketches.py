@@ -50,7 +50,7 @@ TENSOR_INSTRUCTIONS = "tvm.s_tir.tensor_intrin"
 CUDA_INSTRUCTIONS = "nni_tensor_tuners.tasks.program.cuda_instructions"
 # Element types that GPUs have some for.
 TENSOR_TYPES = ("float16", "bfloat16", "int8")
-# So many schedules are remembered as they are made.
+# So many schedules are remembered, and what is built for so many configurations.
 REMEMBERED = 128
 # Of what `generate` makes; kept sketches of another version are not taken.
 VERSION = 17
@@ -239,14 +239,16 @@ def schedule(module, sketches, config, target, quick=False):
 
 
 def builder(module, sketches, target):
-    """`schedule` with ``quick``, a function of the configuration, which remembers the last `REMEMBERED` of them: a configuration that
-    is proposed has been described just before."""
+    """Function from a configuration to its scheduled IRModule and the configuration that it is of, as by `schedule`.
 
-    @functools.lru_cache(REMEMBERED)
-    def made(text):
-        return schedule(module, sketches, json.loads(text), target, quick=True)
+    It remembers its last answers: a configuration that is proposed has been described just before.
+    """
 
-    return lambda config: made(json.dumps(config))
+    def build(config):
+        made, taken = schedule(module, sketches, config, target, quick=True)
+        return made.mod, taken
+
+    return _remembering(build)
 
 
 def settler(sketches, target, build):
@@ -267,16 +269,22 @@ def settler(sketches, target, build):
         try:
             made, taken = build(config)
             if device.kind == "cuda":
-                check_limits(made.mod, device, target)
+                check_limits(made, device, target)
         except Exception:  # TVM's ScheduleError is no ValueError
             return None
         if not space.contains(taken):
             return None  # computed at a place that `_locations` did not come by
-        if device.kind != "cuda" and not compiles_soon(made.mod):
+        if device.kind != "cuda" and not compiles_soon(made):
             return None
-        return first.setdefault(tvm_ffi.structural_hash(made.mod), taken)
+        return first.setdefault(tvm_ffi.structural_hash(made), taken)
 
-    return settle
+    return _remembering(settle)
+
+
+def _remembering(function):
+    """A function of a configuration that remembers its last `REMEMBERED` answers."""
+    answer = functools.lru_cache(REMEMBERED)(lambda text: function(json.loads(text)))
+    return lambda config: answer(json.dumps(config))
 
 
 def compiles_soon(module):
