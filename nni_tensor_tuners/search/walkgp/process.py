@@ -1,5 +1,6 @@
 """Gaussian process regression: theta fitted to the data, and the posterior given the data and the trials still running."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,11 +137,14 @@ class Posterior:
         self._alpha = factor.inverse.T @ (factor.inverse @ residuals)
         self.amplitude = (residuals @ self._alpha + 2 * RATE) / (len(residuals) + 2 * SHAPE)
         self._factor = factor.extended(running)
-        # Single precision: here is most of the work.
-        self._single, self._inverse = self._alpha.astype(np.float32), self._factor.inverse.astype(np.float32, order="F")
+        self._single = self._alpha.astype(np.float32)  # as all covariances below: here is most of the work
         fitted = residuals - factor.covariance.noise * self._alpha + factor.rows[:, factor.covariance.trend] @ weights
         means = np.append(fitted, self.mean(running))
         self.highest = means.max() if len(means) else None
+
+    @functools.cached_property
+    def _inverse(self):
+        return self._factor.inverse.astype(np.float32, order="F")
 
     def mean(self, rows):
         """Mean, (m,)."""

@@ -15,8 +15,8 @@ from .scores import performance_scores
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are the
 # best of so many. Of all candidates the best so many are kept.
 LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
-# Of so many random configurations these shares, in turn, are tried first where programs measured elsewhere say which: few, in case
-# they are right, and half, where the best are in any case that they are not wholly wrong.
+# Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say which:
+# few, in case that is right, and half, among which the best are unless it is all wrong.
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
@@ -42,7 +42,7 @@ class Programs:
 
     def __init__(self, space, described):
         self.space, self._described = space, described
-        self._first = None  # random points, those first that were foretold to be the best
+        self._first = None, []  # trees, and random points, those first that they say are the best
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
@@ -76,12 +76,13 @@ class Programs:
 
     def promising(self, points, elsewhere, trial):
         """Of some points those whose programs should be the best by `learned_elsewhere`; all where no program can be built."""
-        if self._first is None:
+        if self._first[0] is not elsewhere:
             known = self.known(points[:FIRST])
             with one_thread():
                 foretold = elsewhere.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
-            self._first = [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
-        return self._first[: ceil(len(self._first) * SHARES[trial % len(SHARES)])] or points
+            self._first = elsewhere, [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
+        _, ordered = self._first
+        return ordered[: ceil(len(ordered) * SHARES[trial % len(SHARES)])] or points
 
     def candidates(self, liked, gain, pool, seen, rng):
         """Legal unseen points whose features are known, some of them new.
