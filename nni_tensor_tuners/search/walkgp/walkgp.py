@@ -198,10 +198,11 @@ class WalkGP(Search):
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
-        points = self._pool.points
+        points, levels = self._pool.points, self._pool.rows[:, : self._kernel.width]
         if self._elsewhere is not None:
             points = self._programs.promising(points, self._elsewhere, len(self._seen))
-        seen, levels = self._kernel.rows(sorted(self._seen, key=repr)), self._kernel.rows(points)
+            levels = self._kernel.rows(points)
+        seen = self._kernel.rows(sorted(self._seen, key=repr))
         reductions = GaussianProcess(self._kernel).posterior(levels[:0], np.zeros(0), seen).reductions(levels)
         order = np.argsort(-reductions, kind="stable")
         return next((points[i] for i in order.tolist() if points[i] not in self._seen), None)
