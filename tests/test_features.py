@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from collections import Counter
 from math import log2, prod
 
 import numpy as np
@@ -290,11 +291,16 @@ def test_a_search_sees_programs(search, class_args):
 
 
 def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
-    """Every four names have one program. What is asked for at once is all different, too."""
-    first = {}
+    """Every four names have one program. What is asked for at once is all different, too; and a twin is found out once only."""
+    first, found_out = {}, Counter()
     for name, number in enumerate(HIDDEN):
         first.setdefault(number // 4, name)
-    settle = lambda config: {"name": first[HIDDEN[config["name"]] // 4]}  # noqa: E731
+
+    def settle(config):
+        built = first[HIDDEN[config["name"]] // 4]
+        found_out[config["name"]] += built != config["name"]
+        return {"name": built}
+
     search = create_search("WalkGP", SearchSpace.from_json(SPACE), seed=0, features="relation")
     search.see(lambda config: np.array([HIDDEN[config["name"]] // 4], dtype=float), settle)
     found = []
@@ -304,6 +310,7 @@ def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
         for config in proposed:
             search.tell(config, float(HIDDEN[config["name"]] // 4))
             search.exclude(settle(config))
+    assert max(found_out.values()) == 1
     by_model = found[16:]  # before, trees have learned nothing
     assert [settle(config) for config in by_model] == by_model
     seen_before = {settle(config)["name"] for config in found[:16]}

@@ -103,16 +103,22 @@ class Programs:
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
     def choose(self, points, values, seen):
-        """What is built for the best of the candidates for which that is unseen, given their acquisition; None if there is none.
+        """The best of the candidates, given their acquisition, as it is built, unless that is `seen`; and its twins.
 
-        Candidates better than that are forgotten.
+        Returns
+        -------
+        chosen
+            What is built for the best candidate for which that is unseen; None if there is none.
+        twins
+            Candidates, as good or better, for which something is built that is seen, or chosen now. They are candidates no more.
         """
         order = np.argsort(-values, kind="stable")[:KEPT].tolist()
         built = enumerate(map(self._described.built, [points[i] for i in order]))
         place, chosen = next(((place, point) for place, point in built if point not in seen), (len(order), None))
-        left = order[place:]
-        self._values = dict(zip([chosen, *(points[i] for i in left[1:])], values[left]))
-        return chosen
+        self._values = {points[i]: values[i] for i in order[place + 1 :]}
+        if chosen is not None:
+            self._values[chosen] = values[order[place]]
+        return chosen, {points[i] for i in order[: place + 1]} - {chosen}
 
 
 def learned_elsewhere(histories):

@@ -88,6 +88,7 @@ class WalkGP(Search):
         self._transfer_features = None if features == CONFIGURATION else features
         self.features = USUAL if features is None and nested else self._transfer_features
         self._programs = None
+        self._twins = set()  # points for which another one is built, which has been proposed
         self._of_programs, self._elsewhere = [], None  # histories of programs' features, and what they say
         self._kernel = WalkKernel(space, kernel, divisibility)
         self._blind = max(initial, min(MOST_BLIND, initial * sum(each.size for each in nested)))
@@ -168,7 +169,7 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
-        found = maximise(acquisition, self._pool, fitness, self._seen, self.offspring, self.rng)
+        found = maximise(acquisition, self._pool, fitness, self._seen | self._twins, self.offspring, self.rng)
         if self._programs is None or alone:
             return next(iter(found), None)
         return self._by_programs(measured, scores, running, found, acquisition, success)
@@ -181,7 +182,7 @@ class WalkGP(Search):
         measured, scores = [point for point in measured if point in known], scores[built]
         programs.learn(measured, scores)
         candidates = programs.candidates(
-            found, lambda points: acquisition(self._rows(points)), self._pool.points, self._seen, self.rng
+            found, lambda points: acquisition(self._rows(points)), self._pool.points, self._seen | self._twins, self.rng
         )
         if not candidates:
             return next(iter(found), None)
@@ -189,7 +190,9 @@ class WalkGP(Search):
         rows = [self._rows_with_programs(points) for points in (measured, running, candidates)]
         performance = self._with_programs.posterior(rows[0], scores, rows[1])
         values = expected_gain(performance, success, self.failure_weight)(rows[2])
-        return programs.choose(candidates, values, self._seen) or next(iter(found), None)
+        chosen, twins = programs.choose(candidates, values, self._seen)
+        self._twins |= twins
+        return chosen or next((point for point in found if point not in twins), None)
 
     def _rows_with_programs(self, points):
         """Rows of points whose programs are known: levels, trends of performance, and that of the program."""
