@@ -12,11 +12,11 @@ from ..cost_model import one_thread
 from .maximise import breed, share
 from .scores import performance_scores
 
-# Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are the
-# best of so many. Of all candidates the best so many are kept.
+# Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are
+# the best of so many. Of all candidates the best so many are kept.
 LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
-# Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say which:
-# few, in case that is right, and half, among which the best are unless it is all wrong.
+# Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say
+# which: few, in case that is right, and half, among which the best are unless it is all wrong.
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
@@ -110,7 +110,7 @@ class Programs:
         chosen
             What is built for the best candidate for which that is unseen; None if there is none.
         twins
-            Candidates, as good or better, for which something is built that is seen, or chosen now. They are candidates no more.
+            Candidates, as good or better, for which something is built that is seen, or chosen now: candidates no more.
         """
         order = np.argsort(-values, kind="stable")[:KEPT].tolist()
         built = enumerate(map(self._described.built, [points[i] for i in order]))

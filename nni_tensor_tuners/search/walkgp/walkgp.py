@@ -18,7 +18,7 @@ from .transfer import SOURCE_TRIALS, learn, trend_of
 
 # The one rule that goes by a trial's number: every so many-th proposal is made as without sources.
 ALONE_EVERY = 4
-# Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for that.
+# Branches of a nested choice are spaces of their own, of which nothing is known; with many of them trials are too dear for it.
 MOST_BLIND = 16
 # What is seen of programs, where the space is one of sketches.
 USUAL = "relation"
@@ -50,8 +50,9 @@ class WalkGP(Search):
         Whether discrete integers are also seen by the powers of two that divide them.
     features
         What of programs boosted trees see whose prediction is one more trend, where the task is known: "relation", "loop" or
-        "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, such as sketches.
-        Named here, they are also what `transfer` takes, of any operators, shapes and devices; else it takes configurations.
+        "store" (`AutoTVM`); "configuration" does without. Left out, "relation" in spaces with a nested choice, such as
+        sketches. Named here, they are also what `transfer` takes, of any operators, shapes and devices; else it takes
+        configurations.
 
     >>> from nni_tensor_tuners import SearchSpace, create_search
     >>> space = SearchSpace.from_json({"X": {"_type": "factor", "_value": [1024, 4]}})
