@@ -318,14 +318,17 @@ def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
 
 
 def test_a_program_described_is_not_made_again_to_be_proposed(monkeypatch):
+    """Nor to be measured, when it is asked about as what it is built as."""
     task = Program("softmax(n=16, m=48)")
     space = SearchSpace.from_json(task.search_space(CPU), task.constraints(CPU))
     describe, settle, rng = task.describer(CPU, "relation"), task.settler(CPU), random.Random(0)
     configs = [space.sample(rng) for _ in range(8)]
     made = [describe(config) for config in configs]
     monkeypatch.setattr("nni_tensor_tuners.tasks.program.sketches.schedule", None)
-    settled = [settle(config) for config, features in zip(configs, made) if features is not None]
-    assert len(settled) > 4 and None not in settled
+    described = [config for config, features in zip(configs, made) if features is not None]
+    settled = [settle(config) for config in described]
+    assert len(settled) > 4 and None not in settled and settled != described
+    assert [settle(config) for config in settled] == settled
 
 
 def test_programs_described_at_once_are_as_described_one_by_one():

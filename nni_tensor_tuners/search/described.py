@@ -5,8 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 # NumPy is imported inside functions: whoever makes a search need not load it.
 
-# TVM makes programs without Python's lock; what Python does itself of a description leaves no work for more threads.
+# TVM makes programs, and XGBoost trees, without Python's lock; what Python does itself leaves no work for more threads.
 THREADS = 4
+
+
+def side_by_side(function, items):
+    """What a function returns for each of some items, a list; threads call it, several at a time."""
+    threads = min(len(items), len(os.sched_getaffinity(0)), THREADS)
+    if threads < 2:
+        return list(map(function, items))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, items))
 
 
 class Described:
@@ -29,12 +38,7 @@ class Described:
     def known(self, points):
         """Those of some points whose programs can be built, a list."""
         new = [point for point in dict.fromkeys(points) if point not in self._features]
-        threads = min(len(new), len(os.sched_getaffinity(0)), THREADS)
-        if threads < 2:
-            self._features.update(zip(new, map(self._made, new)))
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                self._features.update(zip(new, pool.map(self._made, new)))
+        self._features.update(zip(new, side_by_side(self._made, new)))
         return [point for point in points if self._features[point] is not None]
 
     def rows(self, points):

@@ -49,7 +49,8 @@ class SearchSpace:
         position = {id(parameter): i for i, parameter in enumerate(self.parameters)}
         # The position of the parameter that decides whether each one is active; None for those that always are.
         self._parents = [position[id(p.parent)] if isinstance(p, nested.Conditional) else None for p in self.parameters]
-        self._is_nested = any(nested.chooses(parameter) for parameter in self.parameters)
+        self._choices = [i for i, parameter in enumerate(self.parameters) if nested.chooses(parameter)]
+        self._is_nested = bool(self._choices)
         self._keys = [self._key(i) for i in range(len(self.parameters))]
         self.constraints = [
             each if isinstance(each, Constraint) else Constraint(each, self.names) for each in constraints or ()
@@ -256,7 +257,7 @@ class SearchSpace:
         Where it leads to another branch, what that branch shares has walked too, and what it has of its own is drawn at random.
         """
         walked = tuple(parameter.walk(vertex, q, rng) for parameter, vertex in zip(self.parameters, point))
-        return self.drawn(rng, walked) if self._is_nested else walked
+        return self.drawn(rng, walked) if any(walked[i] != point[i] for i in self._choices) else walked
 
     def neighbouring_points(self, point):
         """The legal points one edge away."""

@@ -25,6 +25,7 @@ class Pool:
     def __init__(self, space, to_rows):
         self.space, self.to_rows = space, to_rows
         self.points, self.rows = [], to_rows([])
+        self._has = set()  # the points
         # One proposal's climbers are mostly the next one's too, and asking what is legal takes longer than scoring it.
         self.neighbours = functools.lru_cache(256)(space.neighbouring_points)
 
@@ -38,8 +39,9 @@ class Pool:
             if len(drawn) < FIRST_POOL:
                 for _ in range(FIRST_POOL // LISTED):  # a listing starts anywhere, but goes on nearby
                     drawn += islice(self.space.points(rng), LISTED)
-        old = set(self.points)
-        new = [point for point in dict.fromkeys(drawn) if point not in old]
+        new = [point for point in dict.fromkeys(drawn) if point not in self._has]
+        self._has.update(new)
+        self._has.difference_update([*self.points, *new][:-MAX_POOL])
         self.points = [*self.points, *new][-MAX_POOL:]
         self.rows = np.vstack([self.rows, self.to_rows(new)])[-MAX_POOL:]
 

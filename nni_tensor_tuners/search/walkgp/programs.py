@@ -5,10 +5,12 @@ model without them likes best, of offspring of those that it likes best with the
 """
 
 from math import ceil
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..cost_model import one_thread
+from ..described import side_by_side
 from .maximise import breed, share
 from .scores import performance_scores
 
@@ -18,6 +20,8 @@ LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
 # Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say
 # which: few, in case that is right, and half, among which the best are unless it is all wrong.
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
+# Of what was measured elsewhere trees learn from so many trials at most, beside those here.
+MOST_ELSEWHERE = 1024
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
@@ -38,12 +42,18 @@ class Programs:
         A `SearchSpace`.
     described
         A `Described`.
+
+    Attributes
+    ----------
+    twins
+        Points found not worth proposing: what is built for them has been proposed.
     """
 
     def __init__(self, space, described):
         self.space, self._described = space, described
+        self.twins = set()
         self._first = None, []  # trees, and random points, those first that they say are the best
-        self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
+        self._models, self._folds, self._fit_at = [], {}, 0
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
         one_thread()  # loads XGBoost now, while nobody waits for a proposal
@@ -52,14 +62,21 @@ class Programs:
         """Those of some points that can be built; their features are known then."""
         return self._described.known(points)
 
-    def learn(self, points, scores):
-        """Learn from the scores, shape (n,), of trials at `known` points."""
-        if len(points) < self._fit_at:
+    def learn(self, points, scores, elsewhere=None):
+        """Learn from the scores, shape (n,), of trials at `known` points, and from all that is known `Elsewhere`."""
+        if len(points) < max(self._fit_at, 1 if elsewhere else 2 * FOLDS):
             return
         self._fit_at = max(len(points) + 1, int(len(points) * REFIT))
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
-        self._models = [_trained(features[fold != each], scores[fold != each], each) for each in range(FOLDS)]
+
+        def trained_without(out):
+            rows, known = features[fold != out], scores[fold != out]
+            if elsewhere:
+                rows, known = np.concatenate([elsewhere.rows, rows]), np.concatenate([elsewhere.scores, known])
+            return _trained(rows, known, out)
+
+        self._models = side_by_side(trained_without, range(FOLDS))
         self._trends = {}
 
     def trend(self, points):
@@ -75,11 +92,11 @@ class Programs:
         return np.array([self._trends[point] for point in points])
 
     def promising(self, points, elsewhere, trial):
-        """Of some points those whose programs should be the best by `learned_elsewhere`; all where no program can be built."""
+        """Of some points those whose programs should be the best by what is known `Elsewhere`; all where none can be built."""
         if self._first[0] is not elsewhere:
             known = self.known(points[:FIRST])
             with one_thread():
-                foretold = elsewhere.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
+                foretold = elsewhere.trees.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
             self._first = elsewhere, [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
         _, ordered = self._first
         return ordered[: ceil(len(ordered) * SHARES[trial % len(SHARES)])] or points
@@ -103,14 +120,9 @@ class Programs:
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
     def choose(self, points, values, seen):
-        """The best of the candidates, given their acquisition, as it is built, unless that is `seen`; and its twins.
+        """What is built for the best candidate, given their acquisition, for which that is not `seen`; None if there is none.
 
-        Returns
-        -------
-        chosen
-            What is built for the best candidate for which that is unseen; None if there is none.
-        twins
-            Candidates, as good or better, for which something is built that is seen, or chosen now: candidates no more.
+        Candidates as good or better, for which something is built that is seen, or chosen now, are `twins` from now on.
         """
         order = np.argsort(-values, kind="stable")[:KEPT].tolist()
         built = enumerate(map(self._described.built, [points[i] for i in order]))
@@ -118,16 +130,28 @@ class Programs:
         self._values = {points[i]: values[i] for i in order[place + 1 :]}
         if chosen is not None:
             self._values[chosen] = values[order[place]]
-        return chosen, {points[i] for i in order[: place + 1]} - {chosen}
+        self.twins.update({points[i] for i in order[: place + 1]} - {chosen})
+        return chosen
+
+
+class Elsewhere(NamedTuple):
+    """What was measured of other tasks and on other devices.
+
+    Attributes
+    ----------
+    rows, scores
+        Features of programs, (n, d), and their scores, (n,), of at most MOST_ELSEWHERE trials.
+    trees
+        Trained on all of them.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    trees: Any
 
 
 def learned_elsewhere(histories):
-    """Trees that predict the scores of programs from what was measured of other tasks and devices.
-
-    Parameters
-    ----------
-    histories
-        A list of (features, fitness) for each; None where a trial failed, of which nothing is learned.
+    """`Elsewhere`, of a list of (features, fitness) for each task and device; None where a trial failed: nothing is learned of it.
 
     Raises
     ------
@@ -142,8 +166,9 @@ def learned_elsewhere(histories):
         rows = np.array([row for each in telling for row, _ in each], dtype=float)
     except (TypeError, ValueError):
         raise ValueError("transfer: expected features of programs, all of one length") from None
-    scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
-    return _trained(rows, np.concatenate(scores), 0)
+    scores = np.concatenate([performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling])
+    every = ceil(len(rows) / MOST_ELSEWHERE)
+    return Elsewhere(rows[::every], scores[::every], _trained(rows, scores, 0))
 
 
 def _trained(features, scores, seed):

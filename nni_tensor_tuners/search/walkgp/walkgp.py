@@ -1,6 +1,7 @@
 """The search: what is known goes in, a configuration comes out."""
 
 import functools
+from math import ceil
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -39,7 +40,8 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
-        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less.
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. Half as many where
+        `transfer` has taken features of programs.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -89,7 +91,6 @@ class WalkGP(Search):
         self._transfer_features = None if features == CONFIGURATION else features
         self.features = USUAL if features is None and nested else self._transfer_features
         self._programs = None
-        self._twins = set()  # points for which another one is built, which has been proposed
         self._of_programs, self._elsewhere = [], None  # histories of programs' features, and what they say
         self._kernel = WalkKernel(space, kernel, divisibility)
         self._blind = max(initial, min(MOST_BLIND, initial * sum(each.size for each in nested)))
@@ -159,7 +160,8 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
+        most_blind = self._blind if self._elsewhere is None else ceil(self._blind / 2)
+        blind = not self._sources and (len(self._seen) < most_blind or (len(fitness) < 2 and not success))
         if not blind or not self._pool.points:
             self._pool.widen(self.rng)
         if blind:
@@ -170,20 +172,21 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
-        found = maximise(acquisition, self._pool, fitness, self._seen | self._twins, self.offspring, self.rng)
+        done = self._seen | self._programs.twins if self._programs else self._seen
+        found = maximise(acquisition, self._pool, fitness, done, self.offspring, self.rng)
         if self._programs is None or alone:
             return next(iter(found), None)
-        return self._by_programs(measured, scores, running, found, acquisition, success)
+        return self._by_programs(measured, scores, running, found, done, acquisition, success)
 
-    def _by_programs(self, measured, scores, running, found, acquisition, success):
+    def _by_programs(self, measured, scores, running, found, done, acquisition, success):
         """The best of the candidates whose programs are known, by a process with one more trend."""
         programs = self._programs
         known = set(programs.known([*measured, *running]))
         built = np.array([point in known for point in measured], dtype=bool)
         measured, scores = [point for point in measured if point in known], scores[built]
-        programs.learn(measured, scores)
+        programs.learn(measured, scores, self._elsewhere)
         candidates = programs.candidates(
-            found, lambda points: acquisition(self._rows(points)), self._pool.points, self._seen | self._twins, self.rng
+            found, lambda points: acquisition(self._rows(points)), self._pool.points, done, self.rng
         )
         if not candidates:
             return next(iter(found), None)
@@ -191,9 +194,8 @@ class WalkGP(Search):
         rows = [self._rows_with_programs(points) for points in (measured, running, candidates)]
         performance = self._with_programs.posterior(rows[0], scores, rows[1])
         values = expected_gain(performance, success, self.failure_weight)(rows[2])
-        chosen, twins = programs.choose(candidates, values, self._seen)
-        self._twins |= twins
-        return chosen or next((point for point in found if point not in twins), None)
+        chosen = programs.choose(candidates, values, self._seen)
+        return chosen or next((point for point in found if point not in programs.twins), None)
 
     def _rows_with_programs(self, points):
         """Rows of points whose programs are known: levels, trends of performance, and that of the program."""

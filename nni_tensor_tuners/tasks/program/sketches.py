@@ -264,8 +264,11 @@ def settler(sketches, target, build):
     device = device_of(target)
     space = SearchSpace.from_json(search_space(sketches), constraints(sketches))
     first = {}  # hash of the scheduled module -> configuration
+    standing = set()  # those, as text: each of them is built itself
 
     def settle(config):
+        if json.dumps(config) in standing:
+            return config
         try:
             made, taken = build(config)
             if device.kind == "cuda":
@@ -276,7 +279,9 @@ def settler(sketches, target, build):
             return None  # computed at a place that `_locations` did not come by
         if device.kind != "cuda" and not compiles_soon(made):
             return None
-        return first.setdefault(tvm_ffi.structural_hash(made), taken)
+        built = first.setdefault(tvm_ffi.structural_hash(made), taken)
+        standing.add(json.dumps(built))
+        return built
 
     return _remembering(settle)
 
