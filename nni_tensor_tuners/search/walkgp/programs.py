@@ -151,7 +151,7 @@ class Elsewhere(NamedTuple):
 
 
 def learned_elsewhere(histories):
-    """`Elsewhere`, of a list of (features, fitness) for each task and device; None where a trial failed: nothing is learned of it.
+    """`Elsewhere`, of a list of (features, fitness) for each task and device; of what failed, None, nothing is learned.
 
     Raises
     ------
