@@ -3,13 +3,14 @@
 usage: autotvm.py components [--workload resnet18-c6] [--space template] [--trials 200] [--seeds 3] [--output runs/autotvm]
        autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
                              [--searches S x R WalkGP] [--space template] [--collect 100] [--trials 100] [--seeds 3]
-                            [--output runs/autotvm]
+                            [--history WalkGP] [--output runs/autotvm]
 
 components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials. The TreeGRU is there
 where PyTorch is installed (`pip install .[treegru]`).
 transfer: figures 8 and 9. Random configurations of the sources are measured; for each target the searches run in turns, with
 features of the configuration (S), of the loops (x) and of their relations (R), from scratch and with the sources' records; and
 WalkGP with R.
+`--history SEARCH`: of the sources the trials of a search, from scratch, instead of random configurations.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
 `--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
 Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what the
@@ -29,6 +30,7 @@ from nni_tensor_tuners.arena.compare import compare
 from nni_tensor_tuners.arena.summary import summarise, table
 from nni_tensor_tuners.cli.progress import Progress
 from nni_tensor_tuners.frontends.nni.settings import read_histories
+from nni_tensor_tuners.search import SEARCHES
 from nni_tensor_tuners.search.base import CONFIGURATION
 from nni_tensor_tuners.study import Objective
 from nni_tensor_tuners.tasks import get_task
@@ -83,9 +85,14 @@ def components(args, device, progress):
 def transfer(args, device, progress):
     kinds = sorted({class_args["features"] for _, class_args in TRANSFERRING.values()} - {CONFIGURATION})
     sources = {name: task_named(name, args.space) for name in args.sources}
-    collected = made(args.output / f"sources-{args.space}")
-    collect(sources, device, [], 0, args.collect, kinds, collected, progress)
-    histories = functools.cache(lambda kind: read_histories([str(collected)], Objective(), kind))
+    if args.history is None:
+        collected = [made(args.output / f"sources-{args.space}")]
+        collect(sources, device, [], 0, args.collect, kinds, collected[0], progress)
+    else:
+        collected = [made(args.output / f"sources-{args.space}-{args.history}-{name}") for name in sources]
+        for source, folder in zip(sources.values(), collected):
+            compare(source, device, [], {args.history: (args.history, {})}, 1, args.collect, folder, progress)
+    histories = functools.cache(lambda kind: read_histories(map(str, collected), Objective(), kind))
     for target in args.targets:
         searches, known = {}, {}
         for symbol in args.searches:
@@ -94,7 +101,7 @@ def transfer(args, device, progress):
             if symbol != "S" or (target != MATMUL and args.space == "template"):
                 searches[f"{symbol}, transfer"] = searches[symbol]
                 known[f"{symbol}, transfer"] = histories
-        folder = made(args.output / f"transfer-{target}-{args.space}")
+        folder = made(args.output / "-".join(filter(None, ["transfer", target, args.space, args.history])))
         runs = compare(task_named(target, args.space), device, [], searches, args.seeds, args.trials, folder, progress, known)
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
@@ -142,6 +149,7 @@ def main():
     parser.add_argument("--searches", nargs="+", choices=TRANSFERRING, default=list(TRANSFERRING))
     parser.add_argument("--space", choices=["template", "sketches"], default="template")
     parser.add_argument("--collect", type=int, default=100)
+    parser.add_argument("--history", choices=SEARCHES)
     parser.add_argument("--trials", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--target", default="auto")
