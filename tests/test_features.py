@@ -18,7 +18,7 @@ from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.frontends.local import LocalStudy
 from nni_tensor_tuners.frontends.nni.settings import read_histories
 from nni_tensor_tuners.search.described import Described
-from nni_tensor_tuners.search.walkgp.programs import Programs, learned_elsewhere
+from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
 from nni_tensor_tuners.tasks.device import GENERIC, find_device
@@ -356,18 +356,6 @@ def test_no_score_has_a_part_in_what_is_predicted_for_it():
     assert abs(np.corrcoef(programs.trend(points), scores)[0, 1]) < 0.4
     within = np.mean([model.inplace_predict(noise) for model in programs._models], axis=0)
     assert np.corrcoef(within, scores)[0, 1] > 0.8
-
-
-def test_trees_learn_from_what_was_measured_elsewhere_and_here_alike():
-    space = SearchSpace.from_json({"number": {"_type": "choice", "_value": list(range(96))}})
-    elsewhere = learned_elsewhere([[([float(number)], float(number)) for number in range(0, 96, 4)]])
-    programs = Programs(space, Described(space, lambda config: np.array([config["number"]], dtype=float)))
-    points, scores = [(number,) for number in range(96)], np.linspace(-2, 2, 96)
-    assert programs.known(points) == points
-    programs.learn(points[:1], scores[:1], elsewhere)
-    assert np.corrcoef(programs.trend(points), scores)[0, 1] > 0.9
-    programs.learn(points, -scores, elsewhere)
-    assert np.corrcoef(programs.trend(points), scores)[0, 1] < -0.5
 
 
 def test_programs_sources_and_failures_together():

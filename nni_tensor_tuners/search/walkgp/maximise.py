@@ -2,6 +2,7 @@
 
 import functools
 from itertools import islice
+from math import ceil
 
 import numpy as np
 
@@ -29,10 +30,10 @@ class Pool:
         # One proposal's climbers are mostly the next one's too, and asking what is legal takes longer than scoring it.
         self.neighbours = functools.lru_cache(256)(space.neighbouring_points)
 
-    def widen(self, rng):
-        """Add points; the oldest leave when it is full."""
+    def widen(self, rng, part=1.0):
+        """Add points, or that part of as many; the oldest leave when it is full."""
         if self.points:
-            walked = (self.space.walk_point(rng.choice(self.points), 0.5, rng) for _ in range(MORE_POOL))
+            walked = (self.space.walk_point(rng.choice(self.points), 0.5, rng) for _ in range(ceil(MORE_POOL * part)))
             drawn = [point for point in walked if self.space.is_legal(point)]
         else:
             drawn = list(islice(iter(lambda: self.space.random_point(rng), None), FIRST_POOL))
@@ -46,7 +47,7 @@ class Pool:
         self.rows = np.vstack([self.rows, self.to_rows(new)])[-MAX_POOL:]
 
 
-def maximise(acquisition, pool, fitness, seen, offspring, rng):
+def maximise(acquisition, pool, fitness, seen, offspring, rng, part=1.0):
     """Legal points, not among ``seen``: those with the highest acquisition that could be found, the highest first.
 
     Parameters
@@ -57,7 +58,10 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
         point -> fitness of the trials that succeeded.
     offspring
         How many children of the best of these are among the candidates, fewer beyond FULL_TRIALS.
+    part
+        Of CLIMBERS.
     """
+    climbing = ceil(CLIMBERS * part)
     found = {}
 
     def consider(points, rows):
@@ -73,7 +77,7 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng):
     climbed = set()
     for _ in range(ROUNDS if found else 0):
         before = max(found.values())
-        climbers = [point for point in sorted(found, key=found.get, reverse=True)[:CLIMBERS] if point not in climbed]
+        climbers = [point for point in sorted(found, key=found.get, reverse=True)[:climbing] if point not in climbed]
         climbed.update(climbers)
         around = list(dict.fromkeys(q for p in climbers for q in pool.neighbours(p) if q not in found))
         consider(around, pool.to_rows(around))

@@ -5,7 +5,6 @@ model without them likes best, of offspring of those that it likes best with the
 """
 
 from math import ceil
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,6 @@ LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
 # Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say
 # which: few, in case that is right, and half, among which the best are unless it is all wrong.
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
-# Of what was measured elsewhere trees learn from so many trials at most, beside those here.
-MOST_ELSEWHERE = 1024
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
@@ -53,7 +50,7 @@ class Programs:
         self.space, self._described = space, described
         self.twins = set()
         self._first = None, []  # trees, and random points, those first that they say are the best
-        self._models, self._folds, self._fit_at = [], {}, 0
+        self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
         one_thread()  # loads XGBoost now, while nobody waits for a proposal
@@ -62,21 +59,14 @@ class Programs:
         """Those of some points that can be built; their features are known then."""
         return self._described.known(points)
 
-    def learn(self, points, scores, elsewhere=None):
-        """Learn from the scores, shape (n,), of trials at `known` points, and from all that is known `Elsewhere`."""
-        if len(points) < max(self._fit_at, 1 if elsewhere else 2 * FOLDS):
+    def learn(self, points, scores):
+        """Learn from the scores, shape (n,), of trials at `known` points."""
+        if len(points) < self._fit_at:
             return
         self._fit_at = max(len(points) + 1, int(len(points) * REFIT))
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
-
-        def trained_without(out):
-            rows, known = features[fold != out], scores[fold != out]
-            if elsewhere:
-                rows, known = np.concatenate([elsewhere.rows, rows]), np.concatenate([elsewhere.scores, known])
-            return _trained(rows, known, out)
-
-        self._models = side_by_side(trained_without, range(FOLDS))
+        self._models = side_by_side(lambda out: _trained(features[fold != out], scores[fold != out], out), range(FOLDS))
         self._trends = {}
 
     def trend(self, points):
@@ -92,11 +82,11 @@ class Programs:
         return np.array([self._trends[point] for point in points])
 
     def promising(self, points, elsewhere, trial):
-        """Of some points those whose programs should be the best by what is known `Elsewhere`; all where none can be built."""
+        """Of some points those whose programs should be the best by `learned_elsewhere`; all where no program can be built."""
         if self._first[0] is not elsewhere:
             known = self.known(points[:FIRST])
             with one_thread():
-                foretold = elsewhere.trees.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
+                foretold = elsewhere.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
             self._first = elsewhere, [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
         _, ordered = self._first
         return ordered[: ceil(len(ordered) * SHARES[trial % len(SHARES)])] or points
@@ -134,24 +124,13 @@ class Programs:
         return chosen
 
 
-class Elsewhere(NamedTuple):
-    """What was measured of other tasks and on other devices.
-
-    Attributes
-    ----------
-    rows, scores
-        Features of programs, (n, d), and their scores, (n,), of at most MOST_ELSEWHERE trials.
-    trees
-        Trained on all of them.
-    """
-
-    rows: np.ndarray
-    scores: np.ndarray
-    trees: Any
-
-
 def learned_elsewhere(histories):
-    """`Elsewhere`, of a list of (features, fitness) for each task and device; of what failed, None, nothing is learned.
+    """Trees that predict the scores of programs from what was measured of other tasks and devices.
+
+    Parameters
+    ----------
+    histories
+        A list of (features, fitness) for each; None where a trial failed, of which nothing is learned.
 
     Raises
     ------
@@ -166,9 +145,8 @@ def learned_elsewhere(histories):
         rows = np.array([row for each in telling for row, _ in each], dtype=float)
     except (TypeError, ValueError):
         raise ValueError("transfer: expected features of programs, all of one length") from None
-    scores = np.concatenate([performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling])
-    every = ceil(len(rows) / MOST_ELSEWHERE)
-    return Elsewhere(rows[::every], scores[::every], _trained(rows, scores, 0))
+    scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
+    return _trained(rows, np.concatenate(scores), 0)
 
 
 def _trained(features, scores, seed):

@@ -1,7 +1,6 @@
 """The search: what is known goes in, a configuration comes out."""
 
 import functools
-from math import ceil
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -11,7 +10,7 @@ from ...space.nested import Branches
 from ..base import CONFIGURATION, SEEN, Search, check_choice, check_integer, check_number, nearest_here
 from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
-from .maximise import Pool, maximise
+from .maximise import Pool, maximise, share
 from .process import GaussianProcess
 from .programs import Programs, learned_elsewhere
 from .scores import performance_scores, success_scale
@@ -40,8 +39,7 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
-        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. Half as many where
-        `transfer` has taken features of programs.
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -160,10 +158,12 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        most_blind = self._blind if self._elsewhere is None else ceil(self._blind / 2)
-        blind = not self._sources and (len(self._seen) < most_blind or (len(fitness) < 2 and not success))
+        blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
+        done = self._seen | self._programs.twins if self._programs else self._seen
+        # What the model without programs likes are then candidates only, of which with many trials few are described.
+        part = share(len(done)) if self._programs else 1.0
         if not blind or not self._pool.points:
-            self._pool.widen(self.rng)
+            self._pool.widen(self.rng, part)
         if blind:
             return self._most_telling()
         lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running
@@ -172,8 +172,7 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
-        done = self._seen | self._programs.twins if self._programs else self._seen
-        found = maximise(acquisition, self._pool, fitness, done, self.offspring, self.rng)
+        found = maximise(acquisition, self._pool, fitness, done, self.offspring, self.rng, part)
         if self._programs is None or alone:
             return next(iter(found), None)
         return self._by_programs(measured, scores, running, found, done, acquisition, success)
@@ -184,7 +183,7 @@ class WalkGP(Search):
         known = set(programs.known([*measured, *running]))
         built = np.array([point in known for point in measured], dtype=bool)
         measured, scores = [point for point in measured if point in known], scores[built]
-        programs.learn(measured, scores, self._elsewhere)
+        programs.learn(measured, scores)
         candidates = programs.candidates(
             found, lambda points: acquisition(self._rows(points)), self._pool.points, done, self.rng
         )
