@@ -275,6 +275,22 @@ def test_the_gain_is_log_ei_and_the_weighed_log_of_success(data):
     assert np.allclose(expected_gain(performance, (learned, zero, unit), 2.0)(data.rows), ei + 2 * log_p)
 
 
+def test_the_pool_s_oldest_points_leave_and_none_is_there_twice(monkeypatch):
+    monkeypatch.setattr("nni_tensor_tuners.search.walkgp.maximise.MAX_POOL", 600)
+    tile = {"_type": "factor", "_value": [1024, 4]}
+    space, rng = SearchSpace.from_json({"X": tile, "Y": tile}), random.Random(0)
+    kernel = WalkKernel(space)
+    pool = Pool(space, kernel.rows)
+    pool.widen(rng)
+    for part in (1.0, 0.1, 0.1, 1.0, 1.0):
+        before = list(pool.points)
+        pool.widen(rng, part)
+        new = [point for point in pool.points if point not in before]
+        assert len(new) <= 100 * part
+        assert pool.points == [*before, *new][-600:] and len(set(pool.points)) == len(pool.points)
+        assert np.array_equal(pool.rows, kernel.rows(pool.points))
+
+
 @pytest.mark.parametrize("constraints", [[], ["X[2] * X[1] <= 16 or c == 'a'"]])
 def test_the_maximum_is_what_scoring_everything_finds(constraints):
     space = SearchSpace.from_json(SMALL_SPACE, constraints)

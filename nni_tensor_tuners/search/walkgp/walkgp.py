@@ -161,7 +161,7 @@ class WalkGP(Search):
         blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
         done = self._seen | self._programs.twins if self._programs else self._seen
         # What the model without programs likes are then candidates only, of which with many trials few are described.
-        part = share(len(done)) if self._programs else 1.0
+        part = share(len(self._seen)) if self._programs else 1.0
         if not blind or not self._pool.points:
             self._pool.widen(self.rng, part)
         if blind:
