@@ -159,7 +159,6 @@ class WalkGP(Search):
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
         blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
-        done = self._seen | self._programs.twins if self._programs else self._seen
         # What the model without programs likes are then candidates only, of which with many trials few are described.
         part = share(len(self._seen)) if self._programs else 1.0
         if not blind or not self._pool.points:
@@ -172,6 +171,7 @@ class WalkGP(Search):
         scores = performance_scores(np.array([fitness[point] for point in measured], dtype=float))
         performance = of_performance.posterior(self._rows_of_trials(measured), scores, self._rows_of_trials(running))
         acquisition = expected_gain(performance, success, self.failure_weight)
+        done = self._seen | self._programs.twins if self._programs else self._seen
         found = maximise(acquisition, self._pool, fitness, done, self.offspring, self.rng, part)
         if self._programs is None or alone:
             return next(iter(found), None)
