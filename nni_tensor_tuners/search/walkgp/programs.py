@@ -1,4 +1,4 @@
-"""What programs' features say of scores: a further trend, learned here, and the configurations that it is known of.
+"""What programs' features say of scores: further trends, and the configurations that they are known of.
 
 A configuration's program takes milliseconds to make, so that features are known of some candidates only: of those that the
 model without them likes best, of offspring of those that it likes best with them, and of random ones.
@@ -11,13 +11,12 @@ import numpy as np
 from ..cost_model import one_thread
 from ..described import side_by_side
 from .maximise import breed, share
-from .scores import performance_scores
 
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are
 # the best of so many. Of all candidates the best so many are kept.
 LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
-# Of so many random configurations these shares, in turn, are where the first trials are, if programs measured elsewhere say
-# which: few, in case that is right, and half, among which the best are unless it is all wrong.
+# Of so many random configurations these shares, in turn, are where the first trials are, if sources say which: few, in case
+# that is right, and half, among which the best are unless it is all wrong.
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
@@ -39,6 +38,8 @@ class Programs:
         A `SearchSpace`.
     described
         A `Described`.
+    sources
+        `ProgramSources`, or None.
 
     Attributes
     ----------
@@ -46,10 +47,10 @@ class Programs:
         Points found not worth proposing: what is built for them has been proposed.
     """
 
-    def __init__(self, space, described):
-        self.space, self._described = space, described
+    def __init__(self, space, described, sources=None):
+        self.space, self._described, self._sources = space, described, sources
         self.twins = set()
-        self._first = None, []  # trees, and random points, those first that they say are the best
+        self._foretold, self._first = {}, None  # what sources say of points; random points, the best by that first
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
@@ -81,15 +82,21 @@ class Programs:
             self._trends.update(zip(new, np.where(folds < 0, found.mean(axis=0), found[folds, np.arange(len(new))])))
         return np.array([self._trends[point] for point in points])
 
-    def promising(self, points, elsewhere, trial):
-        """Of some points those whose programs should be the best by `learned_elsewhere`; all where no program can be built."""
-        if self._first[0] is not elsewhere:
+    def trends(self, points):
+        """The scores of `known` points by the trees and, where there are any, by the sources: shape (n, 1 or 2)."""
+        return np.transpose([self.trend(points), *([] if self._sources is None else [self._by_sources(points)])])
+
+    def promising(self, points, trial):
+        """Of some points those whose programs should be the best by the sources; all where no program can be built."""
+        if self._first is None:
             known = self.known(points[:FIRST])
-            with one_thread():
-                foretold = elsewhere.inplace_predict(self._described.rows(known)) if known else np.zeros(0)
-            self._first = elsewhere, [known[i] for i in np.argsort(-foretold, kind="stable").tolist()]
-        _, ordered = self._first
-        return ordered[: ceil(len(ordered) * SHARES[trial % len(SHARES)])] or points
+            self._first = [known[i] for i in np.argsort(-self._by_sources(known), kind="stable").tolist()]
+        return self._first[: ceil(len(self._first) * SHARES[trial % len(SHARES)])] or points
+
+    def _by_sources(self, points):
+        if new := [point for point in points if point not in self._foretold]:
+            self._foretold.update(zip(new, self._sources.mean(self._described.rows(new))))
+        return np.array([self._foretold[point] for point in points])
 
     def candidates(self, liked, gain, pool, seen, rng):
         """Legal unseen points whose features are known, some of them new.
@@ -122,31 +129,6 @@ class Programs:
             self._values[chosen] = values[order[place]]
         self.twins.update({points[i] for i in order[: place + 1]} - {chosen})
         return chosen
-
-
-def learned_elsewhere(histories):
-    """Trees that predict the scores of programs from what was measured of other tasks and devices.
-
-    Parameters
-    ----------
-    histories
-        A list of (features, fitness) for each; None where a trial failed, of which nothing is learned.
-
-    Raises
-    ------
-    ValueError
-        If no two trials of one succeeded, or if features are not all of one length.
-    """
-    succeeded = [[(row, fitness) for row, fitness in history if fitness is not None] for history in histories]
-    telling = [each for each in succeeded if len(each) > 1]
-    if not telling:
-        raise ValueError("transfer: fewer than two trials succeeded there")
-    try:
-        rows = np.array([row for each in telling for row, _ in each], dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError("transfer: expected features of programs, all of one length") from None
-    scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
-    return _trained(rows, np.concatenate(scores), 0)
 
 
 def _trained(features, scores, seed):

@@ -1,6 +1,7 @@
 """The search: what is known goes in, a configuration comes out."""
 
 import functools
+from math import ceil
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -12,7 +13,8 @@ from .acquisition import expected_gain
 from .covariance import KERNELS, WalkKernel
 from .maximise import Pool, maximise, share
 from .process import GaussianProcess
-from .programs import Programs, learned_elsewhere
+from .program_sources import ProgramSources
+from .programs import Programs
 from .scores import performance_scores, success_scale
 from .transfer import SOURCE_TRIALS, learn, trend_of
 
@@ -39,7 +41,8 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
-        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less.
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. Half as many where
+        `transfer` took features of programs, and none where it took configurations.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -88,7 +91,6 @@ class WalkGP(Search):
             check_choice("features", features, SEEN)
         self._transfer_features = None if features == CONFIGURATION else features
         self.features = USUAL if features is None and nested else self._transfer_features
-        self._programs = None
         self._of_programs, self._elsewhere = [], None  # histories of programs' features, and what they say
         self._kernel = WalkKernel(space, kernel, divisibility)
         self._blind = max(initial, min(MOST_BLIND, initial * sum(each.size for each in nested)))
@@ -97,7 +99,7 @@ class WalkGP(Search):
 
     def see(self, describe, settle=None):
         super().see(describe, settle)
-        self._programs = Programs(self.space, self._described)
+        self._set_up()
 
     @property
     def transfer_features(self):
@@ -105,9 +107,9 @@ class WalkGP(Search):
 
     def transfer(self, histories):
         if any(not isinstance(each, dict) for history in histories for each, _ in history):
-            self._elsewhere = learned_elsewhere([*self._of_programs, *histories])
+            self._elsewhere = ProgramSources([*self._of_programs, *histories])
             self._of_programs += histories
-            return
+            return self._set_up()
         sources = [self._source(history) for history in histories]
         if not any(source.performance for source in sources):
             raise ValueError("transfer: fewer than two trials succeeded there")
@@ -120,7 +122,7 @@ class WalkGP(Search):
             return learn(self._kernel, self._kernel.rows(points), [fitness for _, fitness in history])
 
     def _set_up(self):
-        """Make what depends on the sources: the trends, the two processes and the pool."""
+        """Make what depends on the sources: the trends, the processes, what is known of programs, and the pool."""
         rows = np.vstack([self._kernel.rows([]), *(source.rows for source in self._sources)])
         failing = [source for source in self._sources if source.success]
         of_performance, w = trend_of([source.performance for source in self._sources if source.performance], rows)
@@ -128,7 +130,9 @@ class WalkGP(Search):
         first, second, end = self._kernel.width + np.cumsum([0, len(v), len(w)])
         self._success = GaussianProcess(self._kernel, slice(first, second), v)
         self._performance = GaussianProcess(self._kernel, slice(second, end), w)
-        self._with_programs = GaussianProcess(self._kernel, slice(second, end + 1), [*w, SOURCE_TRIALS**0.5])
+        self._programs = Programs(self.space, self._described, self._elsewhere) if self._described else None
+        of_programs = [SOURCE_TRIALS**0.5] * (1 if self._elsewhere is None else 2)
+        self._with_programs = GaussianProcess(self._kernel, slice(second, end + len(of_programs)), [*w, *of_programs])
         self._alone = GaussianProcess(self._kernel), GaussianProcess(self._kernel)  # the two, without sources
         self._trends = of_success, of_performance
         self._pool = Pool(self.space, self._rows)
@@ -158,7 +162,8 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        blind = not self._sources and (len(self._seen) < self._blind or (len(fitness) < 2 and not success))
+        first = self._blind if self._elsewhere is None else ceil(self._blind / 2)
+        blind = not self._sources and (len(self._seen) < first or (len(fitness) < 2 and not success))
         # What the model without programs likes are then candidates only, of which with many trials few are described.
         part = share(len(self._seen)) if self._programs else 1.0
         if not blind or not self._pool.points:
@@ -197,15 +202,15 @@ class WalkGP(Search):
         return chosen or next((point for point in found if point not in programs.twins), None)
 
     def _rows_with_programs(self, points):
-        """Rows of points whose programs are known: levels, trends of performance, and that of the program."""
-        trend = self._programs.trend(points)[:, None] / SOURCE_TRIALS**0.5
-        return np.hstack([self._rows_of_trials(points), trend]).astype(np.float32)
+        """Rows of points whose programs are known: levels, trends of performance, and those of the program."""
+        trends = self._programs.trends(points) / SOURCE_TRIALS**0.5
+        return np.hstack([self._rows_of_trials(points), trends]).astype(np.float32)
 
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
         points, levels = self._pool.points, self._pool.rows[:, : self._kernel.width]
         if self._elsewhere is not None:
-            points = self._programs.promising(points, self._elsewhere, len(self._seen))
+            points = self._programs.promising(points, len(self._seen))
             levels = self._kernel.rows(points)
         seen = self._kernel.rows(sorted(self._seen, key=repr))
         reductions = GaussianProcess(self._kernel).posterior(levels[:0], np.zeros(0), seen).reductions(levels)
