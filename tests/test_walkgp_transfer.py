@@ -1,13 +1,17 @@
 """What WalkGP makes of what was measured elsewhere."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal, spearmanr
 from test_search import MM1, TARGET, planted, run
 from test_walkgp_model import random_points, search_on
 
 from nni_tensor_tuners import SearchSpace
 from nni_tensor_tuners.search.walkgp.covariance import WalkKernel
 from nni_tensor_tuners.search.walkgp.process import GaussianProcess
+from nni_tensor_tuners.search.walkgp.program_sources import LENGTHS, NOISES, ProgramSources
 from nni_tensor_tuners.search.walkgp.scores import performance_scores
 from nni_tensor_tuners.search.walkgp.transfer import SOURCE_TRIALS, learn, trend_of
 
@@ -155,3 +159,41 @@ def test_configurations_of_elsewhere_are_read_by_the_parameters():
         search.transfer([[({"u": 16}, 1.0), ({"u": 64}, 2.0)]])
     with pytest.raises(ValueError, match="transfer: fewer than two trials succeeded there"):
         search.transfer([[({"u": 16, "c": "a"}, 1.0)]])
+
+
+# Features of programs.
+
+
+def test_what_sources_say_of_programs_is_the_posterior_mean_of_the_likeliest_process():
+    rng = np.random.default_rng(0)
+    features, far = rng.standard_normal((24, 3)) * [1, 100, 0] + [0, 5, 7], rng.standard_normal((4, 3)) * [2, 200, 50]
+    fitness = np.exp(np.sin(features[:, 0]) + rng.normal(0, 0.1, 24))
+    z, zero, unit = performance_scores(fitness), features.mean(axis=0)[:2], features.std(axis=0)[:2]
+    rows, new = (features[:, :2] - zero) / unit, (far[:, :2] - zero) / unit  # the third feature says nothing
+
+    def covariance(a, b, length):
+        return 1 + np.exp(-np.square(a[:, None] - b).mean(axis=2) / (2 * length**2))
+
+    def log_likelihood(length, noise):
+        k = covariance(rows, rows, length) + noise * np.eye(24)
+        return multivariate_normal(cov=z @ np.linalg.solve(k, z) / 24 * k).logpdf(z)
+
+    length, noise = max(product(LENGTHS, NOISES), key=lambda pair: log_likelihood(*pair))
+    expected = covariance(new, rows, length) @ np.linalg.solve(covariance(rows, rows, length) + noise * np.eye(24), z)
+    sources = ProgramSources([[*zip(features.tolist(), fitness), ([0.0, 0.0, 0.0], None)]])
+    np.testing.assert_allclose(sources.mean(far), expected, atol=1e-6)
+
+
+def test_of_programs_unlike_all_that_was_measured_sources_say_what_they_say_of_an_unknown_one():
+    rising = [([number], 1.5**number) for number in range(12)]
+    sources = ProgramSources([rising, [(row, fitness * 1000) for row, fitness in rising]])  # of a faster device
+    known, unknown = sources.mean([row for row, _ in rising]), sources.mean([[100.0], [-1e6]])
+    assert (np.diff(known) > 0).all()
+    assert unknown[0] == pytest.approx(unknown[1]) and known[0] < unknown[0] < known[-1]
+
+
+def test_of_long_histories_the_best_and_an_even_choice_of_the_rest_are_learned_from():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3000, 2))
+    sources = ProgramSources([list(zip(features, np.exp(features[:, 0])))])
+    assert spearmanr(sources.mean(features), features[:, 0]).statistic > 0.99

@@ -1,9 +1,7 @@
 """What was measured of programs elsewhere, of any operators, shapes and devices: a trend of the scores of programs here."""
 
-from itertools import product
-
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.linalg import cho_solve, cholesky
 
 from .process import CONSTANT, evenly
 from .scores import performance_scores
@@ -21,8 +19,8 @@ class ProgramSources:
         z ~ N(0, a (c + k + noise I)),    k(x, x') = exp(-d^2 / 2 length^2),
         d^2 the mean over the features of their squared differences, in their deviations.
 
-    Far from all that was measured it says what it says of a program not known, where trees would go on as at their border:
-    programs of another operator may be anywhere. The constant c is that of `process.GaussianProcess`, for the same reason.
+    Far from all that was measured it says what it says of an unknown program, where trees would go on as at their border: those
+    of another operator may be anywhere. The constant c is that of `process.GaussianProcess`, for the same reason.
 
     Parameters
     ----------
@@ -54,8 +52,9 @@ class ProgramSources:
         self._zero, self._unit = features.mean(axis=0)[self._telling], deviation[self._telling]
         self._rows = self._standardised(features)
         squares = self._squared_distances(self._rows)
-        fits = (_fit(squares, scores, length, noise) for length, noise in product(LENGTHS, NOISES))
-        _, self._length, self._weights = max((fit for fit in fits if fit), key=lambda fit: fit[0])
+        covariances = ((length, _covariance(squares, length)) for length in LENGTHS)
+        fits = ((length, *_fit(each + noise * np.eye(len(scores)), scores)) for length, each in covariances for noise in NOISES)
+        self._length, _, self._weights = max(fits, key=lambda fit: fit[1])
 
     def mean(self, features):
         """The posterior mean of the scores of programs with some features, (m, d): (m,)."""
@@ -75,12 +74,9 @@ def _covariance(squares, length):
     return CONSTANT + np.exp(-squares / (2 * length**2))
 
 
-def _fit(squares, scores, length, noise):
-    """(Log likelihood, the amplitude at its best, up to a constant; length; K^-1 z); None where the numbers admit none."""
-    try:
-        factor = cholesky(_covariance(squares, length) + noise * np.eye(len(scores)), lower=True)
-    except LinAlgError:
-        return None
+def _fit(covariance, scores):
+    """Log likelihood of scores z, the amplitude at its mode, up to a constant; and K^-1 z."""
+    factor = cholesky(covariance, lower=True)
     weights = cho_solve((factor, True), scores)
     amplitude = max(scores @ weights, 1e-12) / len(scores)
-    return -len(scores) / 2 * np.log(amplitude) - np.log(np.diag(factor)).sum(), length, weights
+    return -len(scores) / 2 * np.log(amplitude) - np.log(np.diag(factor)).sum(), weights

@@ -107,7 +107,8 @@ class WalkGP(Search):
 
     def transfer(self, histories):
         if any(not isinstance(each, dict) for history in histories for each, _ in history):
-            self._elsewhere = ProgramSources([*self._of_programs, *histories])
+            with _one_thread():
+                self._elsewhere = ProgramSources([*self._of_programs, *histories])
             self._of_programs += histories
             return self._set_up()
         sources = [self._source(history) for history in histories]
