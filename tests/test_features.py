@@ -417,6 +417,19 @@ def test_walkgp_begins_with_the_few_and_with_the_half_that_programs_elsewhere_sa
     assert min(first[0::2]) >= 256 * 14 // 16 and 256 * 3 // 8 <= min(first[1::2]) < 256 * 3 // 4
 
 
+def test_walkgp_follows_what_programs_elsewhere_say_after_half_as_many_first_trials():
+    space = SearchSpace.from_json({"name": {"_type": "choice", "_value": list(range(256))}})
+    search = create_search("WalkGP", space, seed=0, features="relation", initial=12)
+    search.transfer([[([number], float(number)) for number in range(0, 256, 4)]])
+    search.see(lambda config: np.array([config["name"]], dtype=float))
+    proposed = []
+    for _ in range(12):
+        (config,) = search.ask(1)
+        search.tell(config, float(config["name"]))
+        proposed.append(config["name"])
+    assert min(proposed[:6]) < 256 * 3 // 4 < min(proposed[6:])
+
+
 def test_walkgp_finds_the_best_where_programs_elsewhere_say_the_contrary():
     space = SearchSpace.from_json({"x": {"_type": "factor", "_value": [2**9, 3]}})
     far = lambda config: abs(np.log2(config["x"][2]) - 4)  # noqa: E731
