@@ -14,7 +14,9 @@ from threadpoolctl import threadpool_limits
 
 # Cores of their own are together at least this much as fast as one alone; two threads of a core are somewhat more than half.
 APART = 0.65
-SIZE, PRODUCTS, ATTEMPTS = 384, 5, 2
+SIZE, PRODUCTS = 384, 5
+# So often at most is looked at one core, and at all: TVM's threads keep a core half busy for some 60 ms after a kernel.
+ALONE, TOGETHER = 2, 20
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
@@ -25,7 +27,10 @@ def disturbed():
 
 
 def share(cores):
-    """Whether work on all of these cores (their numbers) takes far longer than on one of them; some 30 ms to find out."""
+    """Whether work on all of these cores (their numbers) takes far longer, each time, than on the faster of the first and the last.
+
+    Some 70 ms to find out that it does not, a quarter of a second that it does.
+    """
     x = np.ones((SIZE, SIZE), dtype=np.float32)
 
     def seconds(cores):
@@ -44,9 +49,8 @@ def share(cores):
             return max(pool.map(work, cores))
 
     with threadpool_limits(1, user_api="blas"):
-        together = max(seconds(cores) for _ in range(ATTEMPTS))  # first, as what was may end any moment
-        alone = min(seconds(cores[:1]) for _ in range(ATTEMPTS))
-    return alone < APART * together
+        alone = min(seconds([core]) for core in (cores[0], cores[-1]) for _ in range(ALONE))
+        return all(alone < APART * seconds(cores) for _ in range(TOGETHER))
 
 
 def could_share(cores, topology=TOPOLOGY):

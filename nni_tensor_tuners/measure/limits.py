@@ -16,15 +16,15 @@ class Limits:
     warm_seconds
         The kernel runs for this long before it is timed.
     repeats
-        Timed repeats, of which the median counts.
+        Timed repeats, of which the fastest counts on a CPU, elsewhere the median.
     repeat_seconds
         Length of a repeat, which runs the kernel as often as fits.
     timing_seconds
-        Repeats stop being added once they would take longer than this in all.
+        Repeats stop being added once they would take longer than this in all; three there are.
     steady_spread
         Repeats whose interquartile range is more than this fraction of their median were disturbed, and are made again.
     rounds
-        How often at most, and only in the first quarter of ``run_seconds``; the round of lowest median counts.
+        How often at most, and only in the first quarter of ``run_seconds``; the fastest round counts.
     early_stop
         A kernel this many times slower than the best known one is timed by single runs only.
     """
@@ -32,9 +32,9 @@ class Limits:
     build_seconds: float = 30.0
     run_seconds: float = 20.0
     warm_seconds: float = 0.15
-    repeats: int = 9
-    repeat_seconds: float = 0.02
-    timing_seconds: float = 2.0
+    repeats: int = 60
+    repeat_seconds: float = 0.005
+    timing_seconds: float = 0.4
     steady_spread: float = 0.05
     rounds: int = 4
     early_stop: float = 5.0

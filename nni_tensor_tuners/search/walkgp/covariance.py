@@ -20,44 +20,47 @@ SMALLEST = 1e-12
 KERNELS = ("mixed", "walk", "rbf", "hamming")
 
 
-def correlation_of(axis, length, kernel="mixed"):
+def correlation_of(axis, lengths, kernel="mixed"):
     """`correlation` of an `Axis`, with its level "not active" last where it is optional.
 
     A parameter that is not active counts as the mean over its levels: 1 / sqrt(mean of S) times the mean of a row of S is its
     correlation with a level, close to 1 where the parameter matters little.
     """
-    levels = correlation(_levels(axis), length, kernel, axis.complete, axis.smooth)
+    levels = correlation(_levels(axis), lengths, kernel, axis.complete, axis.smooth)
     if not axis.optional:
         return levels
-    absent = np.maximum(levels.mean(axis=1) / np.sqrt(levels.mean()), SMALLEST)
-    return np.block([[levels, absent[:, None]], [absent, 1.0]])
+    absent = np.maximum(levels.mean(axis=-1) / np.sqrt(levels.mean(axis=(-2, -1)))[..., None], SMALLEST)
+    one = np.ones((*absent.shape[:-1], 1, 1))
+    return np.block([[levels, absent[..., None]], [absent[..., None, :], one]])
 
 
-def correlation(size, length, kernel="mixed", complete=False, smooth=False):
+def correlation(size, lengths, kernel="mixed", complete=False, smooth=False):
     """Correlation of the levels of an axis (`space.parameter.Axis`), shape (size, size), unit diagonal.
 
     Parameters
     ----------
-    length
+    lengths
         Log of the correlation length as a fraction of the path; on a path q / (1 - q) is the square of the length in edges. On
-        a complete graph, log odds of the correlation of two different levels.
+        a complete graph, log odds of the correlation of two different levels. Of lengths of shape (...,) the correlations are
+        (..., size, size).
     kernel
         "mixed" (the mean of "walk" and "rbf" on smooth axes, "walk" on others), "walk", "rbf" (squared exponential of the
         levels' numbers) or "hamming" (of two levels it matters only whether they are the same).
     """
     if kernel == "mixed" and smooth:
-        return (correlation(size, length, "walk", complete) + correlation(size, length, "rbf", complete)) / 2
+        return (correlation(size, lengths, "walk", complete) + correlation(size, lengths, "rbf", complete)) / 2
+    lengths = np.asarray(lengths, dtype=float)[..., None, None]
     if complete or kernel == "hamming":
-        between = 1 / (1 + np.exp(-length))
+        between = 1 / (1 + np.exp(-lengths))
         return (1 - between) * np.eye(size) + between
-    edges, number = np.exp(length) * size, np.arange(size)
+    edges, number = np.exp(lengths) * size, np.arange(size)
     if kernel == "rbf":
         return np.maximum(np.exp(-0.5 * ((number[:, None] - number) / edges) ** 2), SMALLEST)
     basis, eigenvalues = _path(size)
     # The eigenvalues of S are (1 - q) / (1 - q (1 - eigenvalue / 2)), with q / (1 - q) = edges^2.
     stops = (basis / (1 + edges**2 * eigenvalues / 2)) @ basis.T
-    scale = np.sqrt(np.diag(stops))
-    return np.maximum(stops / np.outer(scale, scale), SMALLEST)
+    scale = np.sqrt(np.diagonal(stops, axis1=-2, axis2=-1))
+    return np.maximum(stops / (scale[..., :, None] * scale[..., None, :]), SMALLEST)
 
 
 @functools.cache
@@ -101,6 +104,9 @@ class WalkKernel:
         starts = np.concatenate([[0], np.cumsum([_levels(axis) + axis.optional for axis in self.axes])]).astype(int)
         self.width, self._starts = int(starts[-1]), starts[:-1]
         self.blocks = [slice(start, end) for start, end in zip(starts, starts[1:])]
+        self._alike = {}  # what an axis's correlation depends on -> the numbers of the axes of which it is the same
+        for number, axis in enumerate(self.axes):
+            self._alike.setdefault(axis._replace(size=_levels(axis), level=None), []).append(number)
 
     def rows(self, points):
         """Rows of shape (len(points), width), float32."""
@@ -113,8 +119,10 @@ class WalkKernel:
     def table(self, lengths):
         """Logs of the axes' correlations, blocks on the diagonal of a matrix of shape (width, width)."""
         logs = np.zeros((self.width, self.width))
-        for axis, length, block in zip(self.axes, lengths, self.blocks):
-            logs[block, block] = np.log(correlation_of(axis, length, self.kernel))
+        for numbers in self._alike.values():  # one at a time takes several times as long
+            each = np.log(correlation_of(self.axes[numbers[0]], np.asarray(lengths)[numbers], self.kernel))
+            for number, block in zip(numbers, each):
+                logs[self.blocks[number], self.blocks[number]] = block
         return logs
 
     def between(self, a, b, logs):

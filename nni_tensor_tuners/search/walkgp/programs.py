@@ -110,7 +110,7 @@ class Programs:
         pool
             Random points.
         """
-        most_liked, most_bred, random = (ceil(each * share(len(seen))) for each in (LIKED, BRED, RANDOM))
+        most_liked, most_bred, random = (max(1, round(each * share(len(seen)))) for each in (LIKED, BRED, RANDOM))
         bred = breed(self.space, self._values, seen, BRED_OF, rng)
         bred = [bred[i] for i in np.argsort(-gain(bred), kind="stable")[:most_bred].tolist()] if bred else []
         new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool)))]
