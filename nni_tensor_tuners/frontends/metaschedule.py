@@ -80,7 +80,7 @@ def builder(timeout=60.0, workers=None):
 
 def runner(module, timeout=60.0, limits=Limits()):
     """A runner for ``tune_tir`` that measures as our trials do: the answer is compared with that of the program as it is, and
-    timed is the median of repeats, with buffers in huge pages that start on their boundary.
+    the fastest of many repeats counts (on a GPU the median), with buffers in huge pages that start on their boundary.
 
     MetaSchedule's LocalRunner takes what the allocator gives, and one mean. Kernels that it finds slow may be fast ones.
 

@@ -46,8 +46,8 @@ def measure(task, config, device, limits=Limits(), best_latency_ms=None, save=No
     -------
     dict
         Always ``error_code`` (an `ErrorCode` as int) and ``error`` (one line, empty without error), and, where a worker started,
-        ``stage_seconds``: what each of `STAGES` took. Without error also ``tflops``, ``latency_ms`` (median), ``spread``
-        (interquartile range / median), ``compile_seconds``, ``early_stopped``.
+        ``stage_seconds``: what each of `STAGES` took. Without error also ``tflops``, ``latency_ms``, ``spread`` (interquartile
+        range / median of the repeats), ``compile_seconds``, ``early_stopped``.
     """
     environment = _environment()
     if cold:  # threads that have gone to sleep during a flush are not found so by a network's next kernel

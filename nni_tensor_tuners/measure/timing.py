@@ -33,14 +33,14 @@ def place(array):
     return placed
 
 
-def time_cold(run, limits, best_seconds=None, disturbed=None):
+def time_cold(run, limits, best_seconds=None):
     """Time a kernel as a network runs it: once, its weights out of the cache, as the rest of the network has used it since.
 
     Parameters
     ----------
     run
         ``run(repeat)`` returns ``repeat`` times in seconds of single runs, before each of which the caches have been flushed.
-    limits, best_seconds, disturbed
+    limits, best_seconds
         As for `time_repeatedly`.
 
     Returns
@@ -61,7 +61,7 @@ def time_cold(run, limits, best_seconds=None, disturbed=None):
         low, middle, high = np.percentile(times, [25, 50, 75])
         best = min(best, (float(middle), float((high - low) / middle)))
         rounds += 1
-        if (best[1] <= COLD_SPREAD * limits.steady_spread or rounds == limits.rounds) and not (disturbed and disturbed()):
+        if best[1] <= COLD_SPREAD * limits.steady_spread or rounds == limits.rounds:
             break
     return {"latency_ms": best[0] * 1e3, "spread": best[1], "early_stopped": False}
 

@@ -170,7 +170,7 @@ def check_and_time(opened, inputs, expected, tolerance, limits, best_latency_ms,
 
             best_seconds = best_latency_ms and best_latency_ms / 1e3
             if cold:
-                return time_cold(lambda repeat: run(1, repeat, FLUSH), limits, best_seconds, disturbed)
+                return time_cold(lambda repeat: run(1, repeat, FLUSH), limits, best_seconds)
             return time_repeatedly(run, limits, best_seconds, disturbed)
     except Exception as error:
         raise Failure(ErrorCode.RUNTIME_DEVICE, error) from None
