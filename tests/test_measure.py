@@ -211,6 +211,18 @@ def test_timing_warms_up_and_repeats_what_was_disturbed(others, latency):
     assert next(rounds) == ["one more round"]
 
 
+@pytest.mark.parametrize("seconds, expected", [(0.001, 60), (0.01, 40), (0.2, 3), (3.0, 1), (30.0, 1)])
+def test_slow_kernels_are_timed_a_few_times_within_a_quarter_of_the_limit(seconds, expected):
+    asked = []
+
+    def run(number, repeat):
+        asked.append(repeat)
+        return [seconds] * repeat
+
+    time_repeatedly(run, Limits(run_seconds=20, warm_seconds=0))
+    assert asked[-1] == expected
+
+
 def test_rounds_that_were_disturbed_all_along_are_made_again():
     rounds = iter([[0.02], [0.02] * 9, [0.02], [0.01] * 9, ["one more round"]])
     disturbed = iter([True, False])

@@ -20,7 +20,8 @@ class Limits:
     repeat_seconds
         Length of a repeat, which runs the kernel as often as fits.
     timing_seconds
-        Repeats stop being added once they would take longer than this in all; three there are.
+        Repeats stop being added once they would take longer than this in all, beyond three where these take less than a quarter
+        of ``run_seconds``, and beyond one.
     steady_spread
         Repeats whose interquartile range is more than this fraction of their median were disturbed, and are made again.
     rounds

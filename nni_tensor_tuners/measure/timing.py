@@ -10,7 +10,7 @@ import numpy as np
 HUGE_PAGE = 1 << 21
 # Single runs differ more than means of many do: so many times the spread of those is steady.
 COLD_SPREAD = 4
-# So many repeats there are however long they take.
+# So many repeats there are however long they take, within a quarter of all time for the device.
 LEAST_REPEATS = 3
 
 
@@ -106,7 +106,8 @@ def time_repeatedly(run, limits, best_seconds=None, disturbed=None):
         (mean,) = run(number, 1)
         warm += number * mean
     number = max(1, math.ceil(limits.repeat_seconds / mean))
-    repeats = min(limits.repeats, max(LEAST_REPEATS, int(limits.timing_seconds / (number * mean))))
+    least = min(LEAST_REPEATS, int(limits.run_seconds / 4 / (number * mean)))
+    repeats = min(limits.repeats, max(1, least, int(limits.timing_seconds / (number * mean))))
     latency, spread = math.inf, math.inf
     for attempt in range(limits.rounds):
         if attempt:  # whoever disturbs may be done by then, and the cores stay warm
