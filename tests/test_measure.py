@@ -194,10 +194,10 @@ def test_a_kernel_far_slower_than_the_best_is_not_timed_at_length():
     assert timed([0.010] * 4, best=0.009)[1] == 4
 
 
-@pytest.mark.parametrize("others, latency", [(None, 10.2), (lambda: False, 10.0)])
+@pytest.mark.parametrize("others, latency", [(None, 10.2), (lambda: False, 10.1)])
 def test_timing_warms_up_and_repeats_what_was_disturbed(others, latency):
     """Of what counts: the median, or, where others use the device, too, the fastest repeat."""
-    disturbed, steady = [0.0102] * 4 + [0.030] * 5, [0.0100] * 2 + [0.0102] * 7
+    disturbed, steady = [0.0102] * 4 + [0.030] * 5, [0.0101] * 4 + [0.0102] * 5
     rounds, asked = iter([[0.010], [0.0105], disturbed, [0.010], steady, ["one more round"]]), []
 
     def run(number, repeat):
@@ -205,7 +205,7 @@ def test_timing_warms_up_and_repeats_what_was_disturbed(others, latency):
         return next(rounds)
 
     result = time_repeatedly(run, Limits(repeats=9, repeat_seconds=0.02, warm_seconds=0.1), disturbed=others)
-    assert result == {"latency_ms": pytest.approx(latency), "spread": pytest.approx(0, abs=0.001), "early_stopped": False}
+    assert result == {"latency_ms": pytest.approx(latency), "spread": pytest.approx(0.01, abs=0.001), "early_stopped": False}
     # One run, a tenth of a second to warm up, nine repeats, another tenth as something disturbs, nine repeats.
     assert asked == [(1, 1), (10, 1), (2, 9), (10, 1), (2, 9)]
     assert next(rounds) == ["one more round"]

@@ -106,8 +106,9 @@ def time_repeatedly(run, limits, best_seconds=None, disturbed=None):
         (mean,) = run(number, 1)
         warm += number * mean
     number = max(1, math.ceil(limits.repeat_seconds / mean))
-    least = min(LEAST_REPEATS, int(limits.run_seconds / 4 / (number * mean)))
-    repeats = min(limits.repeats, max(1, least, int(limits.timing_seconds / (number * mean))))
+    each = number * mean
+    least = min(LEAST_REPEATS, int(limits.run_seconds / 4 / each))
+    repeats = min(limits.repeats, max(1, least, int(limits.timing_seconds / each)))
     latency, spread = math.inf, math.inf
     for attempt in range(limits.rounds):
         if attempt:  # whoever disturbs may be done by then, and the cores stay warm
