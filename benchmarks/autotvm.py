@@ -3,7 +3,7 @@
 usage: autotvm.py components [--workload resnet18-c6] [--space template] [--trials 200] [--seeds 3] [--output runs/autotvm]
        autotvm.py transfer   [--targets resnet18-c7 resnet18-c8 resnet18-c9 matmul-1024] [--sources resnet18-c1 ... resnet18-c6]
                              [--searches S x R WalkGP] [--space template] [--collect 100] [--trials 100] [--seeds 3]
-                            [--history WalkGP] [--output runs/autotvm]
+                            [--history WalkGP] [--retime 5] [--output runs/autotvm]
 
 components: figures 4 to 7, all searches in turns; "x 2" has twice the trials. The paper has 800 trials. The TreeGRU is there
 where PyTorch is installed (`pip install .[treegru]`).
@@ -14,7 +14,8 @@ WalkGP with R.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
 `--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
 Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what the
-same search from scratch has at the end.
+same search from scratch has at the end. `--retime ROUNDS`: also what each search had found by then, timed again in turns, medians:
+the best of many timings is a lucky one.
 
 Every trial is recorded as it ends, and the same command goes on where it was interrupted.
 """
@@ -26,13 +27,13 @@ from pathlib import Path
 
 from nni_tensor_tuners.arena import figures
 from nni_tensor_tuners.arena.collect import collect
-from nni_tensor_tuners.arena.compare import compare
+from nni_tensor_tuners.arena.compare import compare, time_again
 from nni_tensor_tuners.arena.summary import summarise, table
 from nni_tensor_tuners.cli.progress import Progress
 from nni_tensor_tuners.frontends.nni.settings import read_histories
 from nni_tensor_tuners.search import SEARCHES
 from nni_tensor_tuners.search.base import CONFIGURATION
-from nni_tensor_tuners.study import Objective
+from nni_tensor_tuners.study import Objective, records
 from nni_tensor_tuners.tasks import get_task
 from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.matmul import Matmul
@@ -104,6 +105,11 @@ def transfer(args, device, progress):
         folder = made(args.output / "-".join(filter(None, ["transfer", target, args.space, args.history])))
         runs = compare(task_named(target, args.space), device, [], searches, args.seeds, args.trials, folder, progress, known)
         rows = shown(f"{target}, {args.seeds} seeds", runs, args.trials, folder.with_suffix(".png"), progress)
+        if args.retime:
+            counts = shown_at(args.trials)
+            again, _ = time_again(runs, records.read(folder / records.RECORDS), counts, args.retime, progress)
+            progress.say(f"the same, timed again in turns, median of {args.retime}")
+            progress.say(table(summarise(again, range(1, len(counts) + 1)), counts, live=True))
         means = {row["search"]: row["best"] for row in summarise(runs, range(1, args.trials + 1))}
         percents = " ".join(f"{share:>4.0%}" for share in SHARES)
         progress.say(f"trials until it has {percents} of what the same search from scratch has after {args.trials}")
@@ -115,11 +121,16 @@ def transfer(args, device, progress):
 
 def shown(title, runs, trials, drawing, progress):
     """Prints a table and draws the curves; returns the labels."""
-    counts = sorted({max(1, trials * part // 20) for part in (1, 2, 4, 8, 12, 20)})
+    counts = shown_at(trials)
     rows = summarise(runs, counts)
     progress.say(f"\n{title}; best TFLOPS, mean ± standard deviation over seeds\n{table(rows, counts, live=True)}")
     figures.plot([{**run, "best": run["best"][:trials]} for run in runs], drawing, title, "best TFLOPS")
     return [row["search"] for row in rows]
+
+
+def shown_at(trials):
+    """The numbers of trials that tables have."""
+    return sorted({max(1, trials * part // 20) for part in (1, 2, 4, 8, 12, 20)})
 
 
 def task_named(name, space):
@@ -151,6 +162,7 @@ def main():
     parser.add_argument("--collect", type=int, default=100)
     parser.add_argument("--history", choices=SEARCHES)
     parser.add_argument("--trials", type=int)
+    parser.add_argument("--retime", type=int, metavar="ROUNDS")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--target", default="auto")
     parser.add_argument("--output", type=Path, default=Path("runs/autotvm"))

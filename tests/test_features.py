@@ -273,9 +273,9 @@ def hidden(config):
     return None if config["name"] % 2 else np.array([HIDDEN[config["name"]]], dtype=float)
 
 
-def told(search, features, class_args):
+def told(search, features, class_args, seed=0):
     """The fitness of 64 configurations, the hidden number."""
-    search = create_search(search, SearchSpace.from_json(SPACE), seed=0, features=features, **class_args)
+    search = create_search(search, SearchSpace.from_json(SPACE), seed=seed, features=features, **class_args)
     settle = lambda config: None if hidden(config) is None else config  # noqa: E731
     study = Study(search, settle=settle, describe=lambda kind: hidden)
     return [trial.fitness for trial in study.run(lambda config: (float(HIDDEN[config["name"]]), None), 64)]
@@ -284,14 +284,17 @@ def told(search, features, class_args):
 @pytest.mark.parametrize("search, class_args", SIGHTED)
 def test_a_search_sees_programs(search, class_args):
     best = sorted((HIDDEN[name] for name in range(0, 512, 2)), reverse=True)
-    sighted, blind = told(search, "relation", class_args), told(search, "configuration", class_args)
-    assert max(sighted) == best[0]
-    assert len(set(best[:16]) & set(sighted)) > len(set(best[:16]) & set(blind))
-    assert sighted == told(search, "relation", class_args)
+    seen = [told(search, "relation", class_args, seed) for seed in range(3)]
+    for seed, sighted in enumerate(seen):
+        blind = told(search, "configuration", class_args, seed)
+        assert len(set(best[:16]) & set(sighted)) > len(set(best[:16]) & set(blind))
+    assert max(map(max, seen)) == best[0]
+    assert seen[0] == told(search, "relation", class_args)
 
 
-def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
-    """Every four names have one program. What is asked for at once is all different, too; and a twin is found out once only."""
+@pytest.mark.parametrize("kind, class_args", [("AutoTVM", {"batch_size": 8}), ("WalkGP", {})])
+def test_a_search_proposes_no_twin_of_what_it_has_proposed(kind, class_args):
+    """Every four names have one program. What is asked for at once is all different, too; `WalkGP` finds out a twin once only."""
     first, found_out = {}, Counter()
     for name, number in enumerate(HIDDEN):
         first.setdefault(number // 4, name)
@@ -301,7 +304,7 @@ def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
         found_out[config["name"]] += built != config["name"]
         return {"name": built}
 
-    search = create_search("WalkGP", SearchSpace.from_json(SPACE), seed=0, features="relation")
+    search = create_search(kind, SearchSpace.from_json(SPACE), seed=0, features="relation", **class_args)
     search.see(lambda config: np.array([HIDDEN[config["name"]] // 4], dtype=float), settle)
     found = []
     for _ in range(12):
@@ -310,7 +313,7 @@ def test_walkgp_proposes_no_twin_of_what_it_has_proposed():
         for config in proposed:
             search.tell(config, float(HIDDEN[config["name"]] // 4))
             search.exclude(settle(config))
-    assert max(found_out.values()) == 1
+    assert kind == "AutoTVM" or max(found_out.values()) == 1
     by_model = found[16:]  # before, trees have learned nothing
     assert [settle(config) for config in by_model] == by_model
     seen_before = {settle(config)["name"] for config in found[:16]}

@@ -23,7 +23,7 @@ CONFIDENCE = 1.0
 # Of simulated annealing, where seeing a configuration costs nothing, and where its program must be made first, milliseconds
 # each: so many chains, None for one for each configuration of a batch, and so many steps.
 ANNEALING = {True: (128, 500), False: (None, 8)}
-# So many are drawn for each chain, in search of one whose program can be built.
+# So many are drawn for each chain, in search of one whose program can be built, and for each place in a batch that is random.
 DRAWS = 8
 
 
@@ -44,7 +44,7 @@ class AutoTVM(Search):
     - Of its TreeGRU the context-encoded one is here (figure 3d), which transfers; how it is trained the paper leaves open.
     - A batch is chosen from the results there are when the one before has been handed out, so that trials can run side by side;
       told in turn, it is Algorithm 1.
-    - No configuration is measured twice.
+    - No configuration is measured twice, nor, with features of programs, are two of the same program.
     - Labels go from 0 (the worst, and all that failed) to 1 (the best), for both objectives. Past 2^16 pairs, those of equation
       2 are sampled.
     - Alpha in equation 3 is in standard deviations of the candidates' scores.
@@ -200,10 +200,10 @@ class AutoTVM(Search):
             steps,
             annealed - fitted,
         )
-        while len(batch) < self.batch_size and (point := self._random_unseen()) is not None:
-            if point in batch:
-                break  # few are left; the next batch has the others
-            batch.append(point)
+        for _ in range(DRAWS * self.batch_size):
+            if len(batch) == self.batch_size or (point := self._random_unseen()) is None:
+                break
+            self._add(batch, point)
         return batch
 
     # The cost model.
@@ -328,7 +328,10 @@ class AutoTVM(Search):
         return math.isfinite(value) and point not in self._seen and best.add(point, value)
 
     def _pick(self, found, n):
-        """Greedy maximisation of equation (3): score, and alpha for each parameter value that the batch does not have yet."""
+        """Greedy maximisation of equation (3): score, and alpha for each parameter value that the batch does not have yet.
+
+        Of points with the same program there is one, none of what has been seen.
+        """
         left = sorted(found, key=found.get, reverse=True)
         unit = float(np.std(list(found.values()))) or 1.0 if found else 1.0
         covered, picked = set(), []
@@ -338,9 +341,17 @@ class AutoTVM(Search):
                 for point in left
             ]
             point = left.pop(gain.index(max(gain)))
-            picked.append(point)
-            covered.update(enumerate(point))
+            if self._add(picked, point):
+                covered.update(enumerate(picked[-1]))
         return picked
+
+    def _add(self, batch, point):
+        """Add what is built for a point to a batch, unless that has been seen or is in it; returns whether it was added."""
+        built = self._described.built(point) if self._described is not None and self._seen_by_model([point]) else point
+        if built in self._seen or built in batch:
+            return False
+        batch.append(built)
+        return True
 
 
 class _Best:

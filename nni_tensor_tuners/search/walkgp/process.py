@@ -19,8 +19,9 @@ MIN_NOISE = 1e-5
 CONSTANT = 1.0
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
 SHAPE, RATE = 1.0, 1.0
-# Theta is fitted to at most this many results, in so many iterations, when there are so many times as many as last time.
-MAX_FITTED, MAX_ITERATIONS, REFIT = 256, 15, 1.1
+# Theta is fitted to at most this many results, in so many iterations or until one gains less than this share of the log density,
+# when there are so many times as many as last time.
+MAX_FITTED, MAX_ITERATIONS, LEAST_GAIN, REFIT = 256, 15, 1e-4, 1.1
 # Added to a diagonal in turn, as shares of its mean, until the matrix has a Cholesky factor.
 JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 
@@ -59,7 +60,7 @@ class GaussianProcess:
         chosen = evenly(scores, MAX_FITTED)
         mean, deviation = self.prior
         bounds = list(zip(mean - 4 * deviation, mean + 4 * deviation))
-        arguments, options = (rows[chosen].astype(float), scores[chosen]), {"maxiter": MAX_ITERATIONS}
+        arguments, options = (rows[chosen].astype(float), scores[chosen]), {"maxiter": MAX_ITERATIONS, "ftol": LEAST_GAIN}
         return minimize(self.loss, self.theta, arguments, "L-BFGS-B", jac=True, bounds=bounds, options=options).x
 
     def loss(self, theta, rows, scores):
@@ -68,16 +69,22 @@ class GaussianProcess:
         levels, trend = rows[:, : self.kernel.width], rows[:, self._trend]
         logs = self.kernel.table(theta[:-1])
         k = self.kernel.between(levels, levels, logs)
-        factor = stable_cholesky(k + CONSTANT + trend @ trend.T + (noise + MIN_NOISE) * np.eye(n))
-        inverse = cho_solve((factor, True), np.eye(n))
+        covariance = k + CONSTANT  # from here on in place: a new matrix takes longer than what is done to it
+        covariance += trend @ trend.T
+        covariance[np.diag_indices(n)] += noise + MIN_NOISE
+        factor = stable_cholesky(covariance)
+        inverse = cho_solve((factor, True), np.eye(n)).T  # symmetric; the rows in order, as those of k are
         residual = scores - trend @ self._weights
         alpha = inverse @ residual
         amplitude = (residual @ alpha + 2 * RATE) / (n + 2 * SHAPE)
         value = (n / 2 + SHAPE) * np.log(amplitude) + np.log(np.diag(factor)).sum()
-        slope = 0.5 * (inverse - np.outer(alpha, alpha) / amplitude)  # d value / d (k + noise I)
-        step = 1e-4
-        by_table = (levels.T @ ((slope * k) @ levels)) * (self.kernel.table(theta[:-1] + step) - logs) / step
-        gradient = np.array([*(by_table[block, block].sum() for block in self.kernel.blocks), np.trace(slope) * noise])
+        slope = inverse  # d value / d (k + noise I)
+        slope -= np.outer(alpha, alpha / amplitude)
+        slope *= 0.5
+        by_noise, step = np.trace(slope) * noise, 1e-4
+        k *= slope
+        by_table = (levels.T @ (k @ levels)) * (self.kernel.table(theta[:-1] + step) - logs) / step
+        gradient = np.array([*(by_table[block, block].sum() for block in self.kernel.blocks), by_noise])
         off = (theta - self.prior[0]) / self.prior[1]
         return value + off @ off / 2, gradient + off / self.prior[1]
 
@@ -175,7 +182,7 @@ def stable_cholesky(matrix):
     """Lower Cholesky factor, of the matrix with jitter on its diagonal where it takes that; LinAlgError where it takes more."""
     for jitter in JITTERS if np.isfinite(matrix).all() else ():
         try:
-            return cholesky(matrix + jitter * np.diag(matrix).mean() * np.eye(len(matrix)), lower=True)
+            return cholesky(matrix + jitter * np.diag(matrix).mean() * np.eye(len(matrix)) if jitter else matrix, lower=True)
         except LinAlgError:
             continue
     raise LinAlgError("not positive definite")

@@ -1,7 +1,7 @@
 """Integer expressions of loop variables: their bounds, and how fast they grow along one of them."""
 
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 
 
 @dataclass(frozen=True)
@@ -19,28 +19,30 @@ class Sum:
     def bounds(self, lengths):
         """(Least, greatest) value where variables run from 0 to their length - 1; those without a length stay at 0."""
         low = high = self.constant
-        for (least, most), factor in self._ranges(lengths):
+        for term, factor in self.terms.items():
+            least, most = term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1)
             low += factor * (least if factor > 0 else most)
             high += factor * (most if factor > 0 else least)
         return low, high
 
     def values(self, lengths):
         """How many values it takes where variables run so; an upper bound, exact where terms do not overlap, or have no gaps."""
-        spans = [(most - least, factor) for (least, most), factor in self._ranges(lengths) if most > least]
-        between = sum(span * abs(factor) for span, factor in spans) // (gcd(*(factor for _, factor in spans)) or 1)
-        return min(prod(span + 1 for span, _ in spans), between + 1)
+        combinations, between, step = 1, 0, 0
+        for term, factor in self.terms.items():
+            least, most = term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1)
+            if most > least:
+                combinations *= most - least + 1
+                between += (most - least) * abs(factor)
+                step = gcd(step, factor)
+        return min(combinations, between // (step or 1) + 1)
 
     def slope(self, variable):
         """By how much the value grows when a variable goes from 0 to 1 and the others are 0."""
-        return sum(
-            factor * (term.slope(variable) if isinstance(term, Division) else int(term == variable))
-            for term, factor in self.terms.items()
-        )
-
-    def _ranges(self, lengths):
-        """((least, most), factor) of each term."""
+        slope = self.terms.get(variable, 0)
         for term, factor in self.terms.items():
-            yield term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1), factor
+            if isinstance(term, Division):
+                slope += factor * term.slope(variable)
+        return slope
 
     def plus(self, other, factor=1):
         """self + factor * other."""

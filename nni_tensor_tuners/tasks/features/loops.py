@@ -74,7 +74,7 @@ class Loop:
 def loops_of(module):
     """The outermost loops of a scheduled IRModule's function "main", a list of `Loop`; each has those inside it."""
     walk = _Walk()
-    walk.visit(module["main"].body, [], {}, 0)
+    walk.visit(module["main"].body, [], 0)
     sizes = {buffer: prod(map(int, buffer.shape)) for buffer, _, _ in walk.accesses}
     order = sorted(sizes, key=lambda buffer: -sizes[buffer])  # stable: as first met, where they are of one size
     numbers = {buffer: number for number, buffer in enumerate(order)}
@@ -134,44 +134,45 @@ def _code_size(loop):
 class _Walk:
     """Walks through a program and collects its loops and accesses.
 
-    ``around`` are the loops around a statement, (Loop, its number), ``values`` has the `Sum` that a variable stands for, and
-    ``limit`` is how far TVM unrolls there.
+    ``around`` are the loops around a statement, (Loop, its number), and ``limit`` is how far TVM unrolls there.
     """
 
     def __init__(self):
         self.roots, self.accesses = [], []
         self._loops = 0
+        self._values = {}  # what variables stand for, as `index_of` takes it; each has one place where it is bound
 
-    def visit(self, statement, around, values, limit):
+    def visit(self, statement, around, limit):
         kind = type(statement).__name__
         if kind == "For":
-            self._loop(statement, around, values, _limit(statement.annotations, limit))
+            self._loop(statement, around, _limit(statement.annotations, limit))
         elif kind == "SeqStmt":
             for each in statement.seq:
-                self.visit(each, around, values, limit)
+                self.visit(each, around, limit)
         elif kind == "SBlockRealize":
             block = statement.block
-            bound = {axis.var: index_of(value, values) for axis, value in zip(block.iter_vars, statement.iter_values)}
-            self.visit(block.body, around, {**values, **bound}, _limit(block.annotations, limit))
+            for axis, value in zip(block.iter_vars, statement.iter_values):
+                self._values[axis.var] = index_of(value, self._values)
+            self.visit(block.body, around, _limit(block.annotations, limit))
         elif kind == "IfThenElse":
             for each in filter(None, (statement.then_case, statement.else_case)):
-                self.visit(each, around, values, limit)
+                self.visit(each, around, limit)
         elif kind in ("BufferStore", "Evaluate", "Bind"):
-            self._execute(statement, around, values)
+            self._execute(statement, around)
         else:
-            self.visit(statement.body, around, values, limit)
+            self.visit(statement.body, around, limit)
 
-    def _loop(self, statement, around, values, limit):
+    def _loop(self, statement, around, limit):
         parent = around[-1][0] if around else None
         loop = Loop(int(statement.extent), _annotation(statement), parent.top_down * parent.length if parent else 1)
         (parent.children if parent else self.roots).append(loop)
         self._loops += 1
-        values = {**values, statement.loop_var: Sum({self._loops: 1}, int(statement.min))}
-        self.visit(statement.body, [*around, (loop, self._loops)], values, limit)
+        self._values[statement.loop_var] = Sum({self._loops: 1}, int(statement.min))
+        self.visit(statement.body, [*around, (loop, self._loops)], limit)
         if loop.annotation == "serial" and loop.length * loop.vectors <= limit:
             loop.annotation = "unrolled"
 
-    def _execute(self, statement, around, values):
+    def _execute(self, statement, around):
         import tvm_ffi
         from tvm.ir.expr import TensorLoad
 
@@ -185,7 +186,7 @@ class _Walk:
             around[-1][0].statements += 1
 
         def access(buffer, indices):
-            self.accesses.append((buffer, [index_of(index, values) for index in indices], around))
+            self.accesses.append((buffer, [index_of(index, self._values) for index in indices], around))
             if around:
                 around[-1][0].accesses += 1
 
@@ -197,12 +198,15 @@ class _Walk:
 def _note(buffer, shape, indices, around):
     """Tell the loops around an access of what they touch by it."""
     rows = [prod(shape[place + 1 :]) for place in range(len(shape))]
-    used = [index.variables() for index in indices]
+    places = {}  # number of a loop -> of the indices that it moves, their places; the others stay as they are
+    for place, index in enumerate(indices):
+        for number in index.variables():
+            places.setdefault(number, []).append(place)
     counts, count, lengths, turns = [1] * len(shape), 1, {}, 1
     for loop, number in reversed(around):
         lengths[number] = loop.length
         turns *= loop.length
-        moved = [place for place, variables in enumerate(used) if number in variables]  # the others stay as they are
+        moved = places.get(number, ())
         if moved and loop.length > 1:
             for place in moved:
                 counts[place] = min(indices[place].values(lengths), shape[place])
