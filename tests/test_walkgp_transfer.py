@@ -164,24 +164,39 @@ def test_configurations_of_elsewhere_are_read_by_the_parameters():
 # Features of programs.
 
 
-def test_what_sources_say_of_programs_is_the_posterior_mean_of_the_likeliest_process():
+@pytest.mark.parametrize("sources", [1, 3])
+def test_what_sources_say_of_programs_is_the_posterior_mean_of_the_process_by_which_they_foretell_one_another(sources):
+    """A single source's trials one another. The third feature says nothing."""
     rng = np.random.default_rng(0)
     features, far = rng.standard_normal((24, 3)) * [1, 100, 0] + [0, 5, 7], rng.standard_normal((4, 3)) * [2, 200, 50]
     fitness = np.exp(np.sin(features[:, 0]) + rng.normal(0, 0.1, 24))
-    z, zero, unit = performance_scores(fitness), features.mean(axis=0)[:2], features.std(axis=0)[:2]
-    rows, new = (features[:, :2] - zero) / unit, (far[:, :2] - zero) / unit  # the third feature says nothing
+    parts = np.split(np.arange(24), sources)
+    z = np.concatenate([performance_scores(fitness[part]) for part in parts])
+    zero, unit = features.mean(axis=0)[:2], features.std(axis=0)[:2]
+    rows, new = (features[:, :2] - zero) / unit, (far[:, :2] - zero) / unit
 
     def covariance(a, b, length):
         return 1 + np.exp(-np.square(a[:, None] - b).mean(axis=2) / (2 * length**2))
 
-    def log_likelihood(length, noise):
-        k = covariance(rows, rows, length) + noise * np.eye(24)
-        return multivariate_normal(cov=z @ np.linalg.solve(k, z) / 24 * k).logpdf(z)
+    def foretold(length, noise):
+        """Log densities of each part given the others, of its scores one by one and of all together, the amplitude at its mode."""
+        k, terms = covariance(rows, rows, length) + noise * np.eye(24), []
+        for part in parts if sources > 1 else np.arange(24)[:, None]:
+            others = np.setdiff1d(np.arange(24), part)
+            gain = k[np.ix_(part, others)] @ np.linalg.inv(k[np.ix_(others, others)])
+            terms.append((z[part] - gain @ z[others], k[np.ix_(part, part)] - gain @ k[np.ix_(others, part)]))
 
-    length, noise = max(product(LENGTHS, NOISES), key=lambda pair: log_likelihood(*pair))
+        def density(parts):
+            amplitude = sum(off @ np.linalg.solve(cov, off) for off, cov in parts) / 24
+            return sum(multivariate_normal(cov=amplitude * cov).logpdf(off) for off, cov in parts)
+
+        return density(terms) + density([(off, np.diag(np.diag(cov))) for off, cov in terms])
+
+    length, noise = max(product(LENGTHS, NOISES), key=lambda pair: foretold(*pair))
     expected = covariance(new, rows, length) @ np.linalg.solve(covariance(rows, rows, length) + noise * np.eye(24), z)
-    sources = ProgramSources([[*zip(features.tolist(), fitness), ([0.0, 0.0, 0.0], None)]])
-    np.testing.assert_allclose(sources.mean(far), expected, atol=1e-6)
+    histories = [[*zip(features[part].tolist(), fitness[part])] for part in parts]
+    histories[0].append(([0.0, 0.0, 0.0], None))
+    np.testing.assert_allclose(ProgramSources(histories).mean(far), expected, atol=1e-6)
 
 
 def test_of_programs_unlike_all_that_was_measured_sources_say_what_they_say_of_an_unknown_one():

@@ -1,14 +1,13 @@
 """What was measured of programs elsewhere, of any operators, shapes and devices: a trend of the scores of programs here."""
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky
 
 from .process import CONSTANT, evenly
 from .scores import performance_scores
 
-# The likeliest of these are taken: lengths, in deviations of the features, and the noise as a share of the amplitude.
-LENGTHS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
-NOISES = (0.03, 0.1, 0.2, 0.3, 0.5, 1.0)
+# What to choose from: lengths, in deviations of the features, and the noise as a share of the amplitude.
+LENGTHS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
 # All sources together are learned from at most this many trials, an equal share of each.
 MOST = 1000
 
@@ -21,6 +20,11 @@ class ProgramSources:
 
     Far from all that was measured it says what it says of an unknown program, where trees would go on as at their border: those
     of another operator may be anywhere. The constant c is that of `process.GaussianProcess`, for the same reason.
+
+    Length and noise are those by which each source is foretold best from the others, a single one's trials each from the others:
+    what is wanted is what sources say of another one. The likeliest explain more of the sources than holds elsewhere. Two log
+    densities of a source's scores count alike: that of each by itself, before any trial there, and that of all together, in which
+    trials there tell of one another.
 
     Parameters
     ----------
@@ -38,22 +42,21 @@ class ProgramSources:
         telling = [each for each in succeeded if len(each) > 1]
         if not telling:
             raise ValueError("transfer: fewer than two trials succeeded there")
+        scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
+        chosen = [evenly(each, max(2, MOST // len(scores))) for each in scores]
         try:
-            features = np.array([row for each in telling for row, _ in each], dtype=float)
+            features = np.array([each[i][0] for each, numbers in zip(telling, chosen) for i in numbers], dtype=float)
         except (TypeError, ValueError):
             raise ValueError("transfer: expected features of programs, all of one length") from None
-        scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
-        most = max(2, MOST // len(scores))
-        starts = np.cumsum([0, *map(len, scores)])
-        chosen = np.concatenate([start + evenly(each, most) for start, each in zip(starts, scores)])
-        features, scores = features[chosen], np.concatenate(scores)[chosen]
+        scores = np.concatenate([each[numbers] for each, numbers in zip(scores, chosen)])
+        ends = np.cumsum([len(numbers) for numbers in chosen])
+        parts = np.split(np.arange(len(scores)), ends[:-1]) if len(ends) > 1 else np.arange(len(scores))[:, None]
         deviation = features.std(axis=0)
         self._telling = deviation > 1e-9 * np.abs(features).max(axis=0)
         self._zero, self._unit = features.mean(axis=0)[self._telling], deviation[self._telling]
         self._rows = self._standardised(features)
         squares = self._squared_distances(self._rows)
-        covariances = ((length, _covariance(squares, length)) for length in LENGTHS)
-        fits = ((length, *_fit(each + noise * np.eye(len(scores)), scores)) for length, each in covariances for noise in NOISES)
+        fits = ((length, *fit) for length in LENGTHS for fit in _fits(_covariance(squares, length), scores, parts))
         self._length, _, self._weights = max(fits, key=lambda fit: fit[1])
 
     def mean(self, features):
@@ -74,9 +77,20 @@ def _covariance(squares, length):
     return CONSTANT + np.exp(-squares / (2 * length**2))
 
 
-def _fit(covariance, scores):
-    """Log likelihood of scores z, the amplitude at its mode, up to a constant; and K^-1 z."""
-    factor = cholesky(covariance, lower=True)
-    weights = cho_solve((factor, True), scores)
-    amplitude = max(scores @ weights, 1e-12) / len(scores)
-    return -len(scores) / 2 * np.log(amplitude) - np.log(np.diag(factor)).sum(), weights
+def _fits(covariance, scores, parts):
+    """For each noise: how well each part of the scores is foretold from the others, see `ProgramSources`; and K^-1 z, noise in K.
+
+    Given the others, part B is off by (K^-1)_BB^-1 (K^-1 z)_B, of covariance a (K^-1)_BB^-1 (Rasmussen and Williams 2006,
+    section 5.4.2, for parts), a at its mode. Log densities are up to a constant.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    for noise in NOISES:
+        scale = 1 / (np.maximum(values, 0) + noise)
+        weights = vectors @ (scale * (vectors.T @ scores))
+        precisions = [(vectors[part] * scale) @ vectors[part].T for part in parts]
+        covariances = [np.linalg.inv(precision) for precision in precisions]
+        off = np.concatenate([covariance @ weights[part] for covariance, part in zip(covariances, parts)])
+        variances = np.concatenate([np.diag(covariance) for covariance in covariances])
+        single = -np.log(np.square(off) @ (1 / variances)) * len(scores) / 2 - np.log(variances).sum() / 2
+        joint = -np.log(weights @ off) * len(scores) / 2 + sum(np.linalg.slogdet(each)[1] for each in precisions) / 2
+        yield single + joint, weights
