@@ -199,6 +199,11 @@ def test_what_sources_say_of_programs_is_the_posterior_mean_of_the_process_by_wh
     np.testing.assert_allclose(ProgramSources(histories).mean(far), expected, atol=1e-6)
 
 
+def test_sources_without_differences_say_nothing():
+    sources = ProgramSources([[([0.0], 1.0), ([1.0], 1.0)], [([2.0], 3.0), ([3.0], 3.0)]])
+    assert not sources.mean([[0.0], [1.5]]).any()
+
+
 def test_of_programs_unlike_all_that_was_measured_sources_say_what_they_say_of_an_unknown_one():
     rising = [([number], 1.5**number) for number in range(12)]
     sources = ProgramSources([rising, [(row, fitness * 1000) for row, fitness in rising]])  # of a faster device

@@ -88,9 +88,9 @@ def _fits(covariance, scores, parts):
         scale = 1 / (np.maximum(values, 0) + noise)
         weights = vectors @ (scale * (vectors.T @ scores))
         precisions = [(vectors[part] * scale) @ vectors[part].T for part in parts]
-        covariances = [np.linalg.inv(precision) for precision in precisions]
-        off = np.concatenate([covariance @ weights[part] for covariance, part in zip(covariances, parts)])
-        variances = np.concatenate([np.diag(covariance) for covariance in covariances])
-        single = -np.log(np.square(off) @ (1 / variances)) * len(scores) / 2 - np.log(variances).sum() / 2
-        joint = -np.log(weights @ off) * len(scores) / 2 + sum(np.linalg.slogdet(each)[1] for each in precisions) / 2
-        yield single + joint, weights
+        inverses = [np.linalg.inv(precision) for precision in precisions]
+        off = np.concatenate([inverse @ weights[part] for inverse, part in zip(inverses, parts)])
+        variances = np.concatenate([np.diag(inverse) for inverse in inverses])
+        squares = np.maximum([np.square(off) @ (1 / variances), weights @ off], 1e-12)  # 0 where all scores are
+        logs = sum(np.linalg.slogdet(precision)[1] for precision in precisions) - np.log(variances).sum()
+        yield (logs - len(scores) * np.log(squares).sum()) / 2, weights
