@@ -201,8 +201,8 @@ class AutoTVM(Search):
             annealed - fitted,
         )
         for _ in range(DRAWS * self.batch_size):
-            if len(batch) == self.batch_size or (point := self._random_unseen()) is None:
-                break
+            if len(batch) == self.batch_size or (point := self._random_unseen()) is None or point in batch:
+                break  # of few that are left, the next batch has the others
             self._add(batch, point)
         return batch
 

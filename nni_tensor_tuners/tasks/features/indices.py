@@ -20,7 +20,7 @@ class Sum:
         """(Least, greatest) value where variables run from 0 to their length - 1; those without a length stay at 0."""
         low = high = self.constant
         for term, factor in self.terms.items():
-            least, most = term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1)
+            least, most = _bounds(term, lengths)
             low += factor * (least if factor > 0 else most)
             high += factor * (most if factor > 0 else least)
         return low, high
@@ -29,7 +29,7 @@ class Sum:
         """How many values it takes where variables run so; an upper bound, exact where terms do not overlap, or have no gaps."""
         combinations, between, step = 1, 0, 0
         for term, factor in self.terms.items():
-            least, most = term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1)
+            least, most = _bounds(term, lengths)
             if most > least:
                 combinations *= most - least + 1
                 between += (most - least) * abs(factor)
@@ -70,6 +70,10 @@ class Division:
         before, _ = self.of.bounds({})
         after = before + self.of.slope(variable)
         return after % self.by - before % self.by if self.remainder else after // self.by - before // self.by
+
+
+def _bounds(term, lengths):
+    return term.bounds(lengths) if isinstance(term, Division) else (0, lengths.get(term, 1) - 1)
 
 
 def index_of(expression, values):
