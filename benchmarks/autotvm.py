@@ -13,6 +13,8 @@ WalkGP with R.
 `--history SEARCH`: of the sources the trials of a search, from scratch, instead of random configurations.
 `--sources resnet18-c7 --targets resnet18-c7` is figure 9a, in domain.
 `--space sketches`: TVM's sketches of the same operators instead of our templates, without the schedule that a study begins with.
+`--space program`: likewise, but our template of the product is one of its sketches, as where a user tunes a program. Of it no source
+has anything, since the template for convolutions is no sketch of theirs.
 Printed, and drawn in the output folder: TFLOPS of the best so far; and after how many trials the mean has so much of what the
 same search from scratch has at the end. `--retime ROUNDS`: also what each search had found by then, timed again in turns, medians:
 the best of many timings is a lucky one.
@@ -68,6 +70,13 @@ class FromNothing(Program):
 
     def first(self, device):
         return []
+
+
+class Sketched(FromNothing):
+    """And in TVM's sketches alone."""
+
+    def sketches(self, device):
+        return [sketch for sketch in super().sketches(device) if "task" not in sketch]
 
 
 def components(args, device, progress):
@@ -137,10 +146,11 @@ def task_named(name, space):
     task = Matmul(1024, 1024, 1024) if name == MATMUL else get_task(name)
     if space == "template":
         return task
+    program = {"sketches": Sketched, "program": FromNothing}[space]
     if name == MATMUL:
-        return FromNothing("matmul(n=1024, k=1024, m=1024)")
+        return program("matmul(n=1024, k=1024, m=1024)")
     (height, width), (kernel, _) = task.image, task.kernel
-    return FromNothing(
+    return program(
         f"c2d(height={height}, width={width}, in_channels={task.in_channels}, out_channels={task.out_channels}, kernel={kernel}, "
         f"stride={task.stride[0]}, padding={task.padding[0]})"
     )
@@ -158,7 +168,7 @@ def main():
     parser.add_argument("--targets", nargs="+", default=["resnet18-c7", "resnet18-c8", "resnet18-c9", MATMUL])
     parser.add_argument("--sources", nargs="+", default=[f"resnet18-c{i}" for i in range(1, 7)])
     parser.add_argument("--searches", nargs="+", choices=TRANSFERRING, default=list(TRANSFERRING))
-    parser.add_argument("--space", choices=["template", "sketches"], default="template")
+    parser.add_argument("--space", choices=["template", "sketches", "program"], default="template")
     parser.add_argument("--collect", type=int, default=100)
     parser.add_argument("--history", choices=SEARCHES)
     parser.add_argument("--trials", type=int)
