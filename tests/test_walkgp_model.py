@@ -18,7 +18,7 @@ from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.search.walkgp.acquisition import expected_gain, log_expected_improvement, log_success
 from nni_tensor_tuners.search.walkgp.covariance import KERNELS, WalkKernel, correlation
 from nni_tensor_tuners.search.walkgp.maximise import Pool, maximise
-from nni_tensor_tuners.search.walkgp.process import CONSTANT, MIN_NOISE, GaussianProcess, stable_cholesky
+from nni_tensor_tuners.search.walkgp.process import CONSTANT, MIN_NOISE, REFIT, GaussianProcess, next_fit, stable_cholesky
 from nni_tensor_tuners.search.walkgp.scores import performance_scores, success_scale
 
 SMALL_SPACE = {
@@ -201,6 +201,20 @@ def test_the_gradient_of_the_marginal_likelihood_and_that_it_is_climbed(data):
     error = check_grad(lambda t: data.process.loss(t, rows, scores)[0], lambda t: data.process.loss(t, rows, scores)[1], theta)
     assert error < 1e-2 * np.linalg.norm(gradient)
     assert data.process.loss(data.theta, rows, scores)[0] < min(loss, data.process.loss(np.zeros_like(theta), rows, scores)[0])
+
+
+def test_models_of_different_phases_are_fitted_in_different_batches_and_as_often():
+    batches, fits = range(16, 4000, 16), {}
+    for phase in (0, 1 / 3, 2 / 3):
+        fits[phase], due = [], 2
+        for count in batches:
+            if count >= due:
+                fits[phase].append(count)
+                due = next_fit(count, phase)
+                assert count < due <= math.ceil(count * REFIT)
+        assert all(after < before * REFIT + 16 for before, after in zip(fits[phase], fits[phase][1:]))
+    first, second, third = ({count for count in found if count >= 512} for found in fits.values())
+    assert first and not (first & second or second & third or third & first)
 
 
 def test_reductions_are_what_conditioning_on_one_row_takes_off_all_variances(data):

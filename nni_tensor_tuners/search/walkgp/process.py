@@ -1,6 +1,7 @@
 """Gaussian process regression: theta fitted to the data, and the posterior given the data and the trials still running."""
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,10 @@ MIN_NOISE = 1e-5
 CONSTANT = 1.0
 # Inverse-gamma prior of the amplitude, shape and rate: about 1, the variance of standardised scores.
 SHAPE, RATE = 1.0, 1.0
-# Theta is fitted to at most this many results, in so many iterations or until one gains less than this share of the log density,
-# when there are so many times as many as last time.
-MAX_FITTED, MAX_ITERATIONS, LEAST_GAIN, REFIT = 256, 15, 1e-4, 1.1
+# Theta is fitted to at most this many results, in so many iterations or until one gains less than this share of the log density.
+MAX_FITTED, MAX_ITERATIONS, LEAST_GAIN = 256, 15, 1e-4
+# What is fitted is fitted again when there are so many times as many results.
+REFIT = 1.1
 # Added to a diagonal in turn, as shares of its mean, until the matrix has a Cholesky factor.
 JITTERS = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 
@@ -32,12 +34,12 @@ class GaussianProcess:
     c is what is left when an unknown constant N(0, a c) is integrated out; U U' likewise of the factors b ~ N(b', a diag(1 / p))
     of trends M = U diag(p)^(1/2), w = p^(1/2) b' (universal kriging; Rasmussen and Williams 2006, section 2.7), so that nothing
     below has to know of them. Theta maximises
-    the marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta,
-    and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
+    the marginal likelihood times its priors, a is at the mode of its posterior. Kept from one proposal to the next: theta, fitted
+    now and then (`next_fit`), and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
     """
 
-    def __init__(self, kernel, trend=slice(0, 0), weights=()):
-        self.kernel, self._trend, self._weights = kernel, trend, np.array(weights, dtype=float)
+    def __init__(self, kernel, trend=slice(0, 0), weights=(), phase=0.0):
+        self.kernel, self._trend, self._weights, self._phase = kernel, trend, np.array(weights, dtype=float), phase
         priors = [*[LENGTH_PRIOR] * len(kernel.axes), NOISE_PRIOR]
         self.prior = tuple(map(np.array, zip(*priors)))  # means, deviations
         self.theta = self.prior[0].copy()
@@ -47,7 +49,7 @@ class GaussianProcess:
         """The `Posterior` given scores (n,) of rows, and rows of running trials; LinAlgError where the numbers admit none."""
         if len(rows) >= self._fit_at:
             self.theta, self._factor = self.fitted(rows, scores), None
-            self._fit_at = max(len(rows) + 1, int(len(rows) * REFIT))
+            self._fit_at = next_fit(len(rows), self._phase)
         if self._factor is None or not np.array_equal(self._factor.rows, rows[: len(self._factor.rows)]):
             noise = np.exp(self.theta[-1]) + MIN_NOISE
             covariance = Covariance(self.kernel, self.kernel.table(self.theta[:-1]), self._trend, noise)
@@ -176,6 +178,15 @@ class Posterior:
         across = self._factor.inverse @ self._covariance(self._factor.rows, rows)
         left = self._covariance(rows, rows) - across.T @ across
         return self.amplitude * np.square(left).sum(axis=0) / (np.diag(left) + self._covariance.noise)
+
+
+def next_fit(count, phase=0.0):
+    """At how many results what was fitted to ``count`` is fitted again: the next REFIT^(i + phase), i an integer.
+
+    Models of different phases are fitted in different batches, when there are enough results; all in one would make that one slow.
+    """
+    power = math.floor(math.log(count, REFIT) - phase) + 1 + phase
+    return max(count + 1, math.ceil(REFIT**power))
 
 
 def stable_cholesky(matrix):

@@ -11,6 +11,7 @@ import numpy as np
 from ..cost_model import one_thread
 from ..described import side_by_side
 from .maximise import breed, share
+from .process import next_fit
 
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are
 # the best of so many. Of all candidates the best so many are kept.
@@ -22,8 +23,8 @@ FIRST, SHARES = 256, (1 / 16, 1 / 2)
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
 ROUNDS = 60
-# And anew, when there are so many times as many trials as last time.
-REFIT = 1.1
+# Of three models that are fitted now and then (`process.next_fit`) this one is the last, the process with programs the second.
+PHASE = 2 / 3
 
 
 class Programs:
@@ -64,7 +65,7 @@ class Programs:
         """Learn from the scores, shape (n,), of trials at `known` points."""
         if len(points) < self._fit_at:
             return
-        self._fit_at = max(len(points) + 1, int(len(points) * REFIT))
+        self._fit_at = next_fit(len(points), PHASE)
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
         self._models = side_by_side(lambda out: _trained(features[fold != out], scores[fold != out], out), range(FOLDS))

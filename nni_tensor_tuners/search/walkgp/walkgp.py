@@ -133,7 +133,8 @@ class WalkGP(Search):
         self._performance = GaussianProcess(self._kernel, slice(second, end), w)
         self._programs = Programs(self.space, self._described, self._elsewhere) if self._described else None
         of_programs = [SOURCE_TRIALS**0.5] * (1 if self._elsewhere is None else 2)
-        self._with_programs = GaussianProcess(self._kernel, slice(second, end + len(of_programs)), [*w, *of_programs])
+        trends = slice(second, end + len(of_programs))
+        self._with_programs = GaussianProcess(self._kernel, trends, [*w, *of_programs], 1 / 3)
         self._alone = GaussianProcess(self._kernel), GaussianProcess(self._kernel)  # the two, without sources
         self._trends = of_success, of_performance
         self._pool = Pool(self.space, self._rows)
