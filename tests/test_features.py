@@ -418,16 +418,18 @@ def test_walkgp_begins_with_the_few_and_with_the_half_that_programs_elsewhere_sa
     assert min(first[0::2]) >= 256 * 14 // 16 and 256 * 3 // 8 <= min(first[1::2]) < 256 * 3 // 4
 
 
-def test_walkgp_follows_what_programs_elsewhere_say_after_half_as_many_first_trials():
-    space = SearchSpace.from_json({"name": {"_type": "choice", "_value": list(range(256))}})
-    search = create_search("WalkGP", space, seed=0, features="relation", initial=12)
+def test_walkgp_follows_what_programs_elsewhere_say_after_as_many_trials_as_initial_says_whatever_the_branches():
+    numbers = [{"_type": "choice", "_value": list(range(first, first + 64))} for first in range(0, 256, 64)]
+    branches = [{"_name": str(place), "number": each} for place, each in enumerate(numbers)]
+    space = SearchSpace.from_json({"sketch": {"_type": "choice", "_value": branches}})
+    search = create_search("WalkGP", space, seed=0, features="relation", initial=6)
     search.transfer([[([number], float(number)) for number in range(0, 256, 4)]])
-    search.see(lambda config: np.array([config["name"]], dtype=float))
+    search.see(lambda config: np.array([config["sketch"]["number"]], dtype=float))
     proposed = []
     for _ in range(12):
         (config,) = search.ask(1)
-        search.tell(config, float(config["name"]))
-        proposed.append(config["name"])
+        search.tell(config, float(config["sketch"]["number"]))
+        proposed.append(config["sketch"]["number"])
     assert min(proposed[:6]) < 256 * 3 // 4 < min(proposed[6:])
 
 

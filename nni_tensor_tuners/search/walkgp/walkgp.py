@@ -1,7 +1,6 @@
 """The search: what is known goes in, a configuration comes out."""
 
 import functools
-from math import ceil
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -41,7 +40,7 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
-        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. Half as many where
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. No more than this where
         `transfer` took features of programs, and none where it took configurations.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
@@ -164,7 +163,7 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        first = self._blind if self._elsewhere is None else ceil(self._blind / 2)
+        first = self._blind if self._elsewhere is None else self.initial
         blind = not self._sources and (len(self._seen) < first or (len(fitness) < 2 and not success))
         # What the model without programs likes are then candidates only, of which with many trials few are described.
         part = share(len(self._seen)) if self._programs else 1.0
