@@ -215,6 +215,7 @@ def test_models_of_different_phases_are_fitted_in_different_batches_and_as_often
         assert all(after < before * REFIT + 16 for before, after in zip(fits[phase], fits[phase][1:]))
     first, second, third = ({count for count in found if count >= 512} for found in fits.values())
     assert first and not (first & second or second & third or third & first)
+    assert [next_fit(count) for count in (2, 19, 20, 100)] == [3, 20, 22, 110]
 
 
 def test_reductions_are_what_conditioning_on_one_row_takes_off_all_variances(data):

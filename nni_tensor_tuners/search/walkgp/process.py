@@ -38,7 +38,7 @@ class GaussianProcess:
     now and then (`next_fit`), and the inverse Cholesky factor of the trials measured, so that a further one costs O(n^2).
     """
 
-    def __init__(self, kernel, trend=slice(0, 0), weights=(), phase=0.0):
+    def __init__(self, kernel, trend=slice(0, 0), weights=(), phase=None):
         self.kernel, self._trend, self._weights, self._phase = kernel, trend, np.array(weights, dtype=float), phase
         priors = [*[LENGTH_PRIOR] * len(kernel.axes), NOISE_PRIOR]
         self.prior = tuple(map(np.array, zip(*priors)))  # means, deviations
@@ -180,11 +180,14 @@ class Posterior:
         return self.amplitude * np.square(left).sum(axis=0) / (np.diag(left) + self._covariance.noise)
 
 
-def next_fit(count, phase=0.0):
-    """At how many results what was fitted to ``count`` is fitted again: the next REFIT^(i + phase), i an integer.
+def next_fit(count, phase=None):
+    """At how many results what was fitted to ``count`` is fitted again: REFIT times as many, at least one more.
 
-    Models of different phases are fitted in different batches, when there are enough results; all in one would make that one slow.
+    With a phase, 0 to 1, it is the next REFIT^(i + phase), i an integer: models of different phases are fitted in different batches,
+    when there are enough results; all in one would make that one slow.
     """
+    if phase is None:
+        return max(count + 1, int(count * REFIT))
     power = math.floor(math.log(count, REFIT) - phase) + 1 + phase
     return max(count + 1, math.ceil(REFIT**power))
 

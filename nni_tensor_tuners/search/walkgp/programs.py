@@ -23,7 +23,7 @@ FIRST, SHARES = 256, (1 / 16, 1 / 2)
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
 ROUNDS = 60
-# Of three models that are fitted now and then (`process.next_fit`) this one is the last, the process with programs the second.
+# When the trees are trained anew (`process.next_fit`): not when the two processes are fitted, whose phases are 0 and 1 / 3.
 PHASE = 2 / 3
 
 

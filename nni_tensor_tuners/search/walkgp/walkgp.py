@@ -129,7 +129,7 @@ class WalkGP(Search):
         of_success, v = trend_of([source.success for source in failing], rows, [source.share for source in failing])
         first, second, end = self._kernel.width + np.cumsum([0, len(v), len(w)])
         self._success = GaussianProcess(self._kernel, slice(first, second), v)
-        self._performance = GaussianProcess(self._kernel, slice(second, end), w)
+        self._performance = GaussianProcess(self._kernel, slice(second, end), w, 0 if self._described else None)
         self._programs = Programs(self.space, self._described, self._elsewhere) if self._described else None
         of_programs = [SOURCE_TRIALS**0.5] * (1 if self._elsewhere is None else 2)
         trends = slice(second, end + len(of_programs))
