@@ -196,7 +196,7 @@ def test_what_sources_say_of_programs_is_the_posterior_mean_of_the_process_by_wh
     expected = covariance(new, rows, length) @ np.linalg.solve(covariance(rows, rows, length) + noise * np.eye(24), z)
     histories = [[*zip(features[part].tolist(), fitness[part])] for part in parts]
     histories[0].append(([0.0, 0.0, 0.0], None))
-    np.testing.assert_allclose(ProgramSources(histories).process.mean(far), expected, atol=1e-6)
+    np.testing.assert_allclose(ProgramSources(histories).mean(far), expected, atol=1e-6)
 
 
 def test_sources_without_differences_say_nothing():
@@ -204,31 +204,12 @@ def test_sources_without_differences_say_nothing():
     assert not sources.mean([[0.0], [1.5]]).any()
 
 
-def test_of_programs_unlike_all_that_was_measured_a_process_says_what_it_says_of_an_unknown_one():
+def test_of_programs_unlike_all_that_was_measured_sources_say_what_they_say_of_an_unknown_one():
     rising = [([number], 1.5**number) for number in range(12)]
-    process = ProgramSources([rising, [(row, fitness * 1000) for row, fitness in rising]]).process  # of a faster device
-    known, unknown = process.mean(np.array([row for row, _ in rising])), process.mean(np.array([[100.0], [-1e6]]))
+    sources = ProgramSources([rising, [(row, fitness * 1000) for row, fitness in rising]])  # of a faster device
+    known, unknown = sources.mean([row for row, _ in rising]), sources.mean([[100.0], [-1e6]])
     assert (np.diff(known) > 0).all()
     assert unknown[0] == pytest.approx(unknown[1]) and known[0] < unknown[0] < known[-1]
-
-
-def test_sources_foretell_another_one_better_by_process_and_trees_than_by_either():
-    """Where performance rises along one feature, falls off a cliff along another one, and is a little different each time."""
-
-    def measured(case, source):
-        rng = np.random.default_rng([case, source])
-        features, tilt = rng.uniform(-2, 2, (60, 4)), rng.normal(0, 0.3, 4)
-        return features, np.exp(features[:, 0] - 2 * (features[:, 1] > case / 4) + features @ tilt)
-
-    errors = []  # squared, of the two together, the process and the trees
-    for case in range(4):
-        sources = ProgramSources([[*zip(*measured(case, source))] for source in range(4)])
-        features, fitness = measured(case, source=4)
-        both, process = sources.mean(features), sources.process.mean(features)
-        scores = performance_scores(fitness)
-        errors.append([np.square(each - scores).mean() for each in (both, process, 2 * both - process)])
-    both, process, trees = np.mean(errors, axis=0)
-    assert both < min(process, trees)
 
 
 def test_of_long_histories_the_best_and_an_even_choice_of_the_rest_are_learned_from():

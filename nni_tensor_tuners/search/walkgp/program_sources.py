@@ -2,10 +2,7 @@
 
 import numpy as np
 
-from ..cost_model import one_thread
-from ..described import side_by_side
 from .process import CONSTANT, evenly
-from .programs import trained
 from .scores import performance_scores
 
 # What to choose from: lengths, in deviations of the features, and the noise as a share of the amplitude.
@@ -13,16 +10,21 @@ LENGTHS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 NOISES = (0.01, 0.03, 0.1, 0.3, 1.0)
 # All sources together are learned from at most this many trials, an equal share of each.
 MOST = 1000
-# So many ensembles of trees are averaged, each with trees of this depth.
-ENSEMBLES, DEPTH = 5, 6
 
 
 class ProgramSources:
-    """The mean of what a `SourceProcess` and boosted trees say, both learned from all sources' trials, scores standardised.
+    """A Gaussian process over features of programs, each source's scores standardised:
 
-    The two are wrong elsewhere: a process is smooth and near what it knows, trees have the steps that performance has and are far
-    from all that was measured as at its border. Each of six convolutions was foretold from the other five better by their mean
-    than by either (docs/walkgp.md).
+        z ~ N(0, a (c + k + noise I)),    k(x, x') = exp(-d^2 / 2 length^2),
+        d^2 the mean over the features of their squared differences, in their deviations.
+
+    Far from all that was measured it says what it says of an unknown program, where trees would go on as at their border: those
+    of another operator may be anywhere. The constant c is that of `process.GaussianProcess`, for the same reason.
+
+    Length and noise are those by which each source is foretold best from the others, a single one's trials each from the others:
+    what is wanted is what sources say of another one. The likeliest explain more of the sources than holds elsewhere. Two log
+    densities of a source's scores count alike: that of each by itself, before any trial there, and that of all together, in which
+    trials there tell of one another.
 
     Parameters
     ----------
@@ -46,42 +48,8 @@ class ProgramSources:
             features = np.array([each[i][0] for each, numbers in zip(telling, chosen) for i in numbers], dtype=float)
         except (TypeError, ValueError):
             raise ValueError("transfer: expected features of programs, all of one length") from None
-        scores = [each[numbers] for each, numbers in zip(scores, chosen)]
-        self.process, scores = SourceProcess(features, scores), np.concatenate(scores)
-        self._trees = side_by_side(lambda seed: trained(features, scores, seed, DEPTH), range(ENSEMBLES))
-
-    def mean(self, features):
-        """The scores of programs with some features, (m, d), that the sources foretell: (m,)."""
-        features = np.asarray(features, dtype=float)
-        with one_thread():
-            by_trees = np.mean([trees.inplace_predict(features) for trees in self._trees], axis=0)
-        return (self.process.mean(features) + by_trees) / 2
-
-
-class SourceProcess:
-    """A Gaussian process over features of programs:
-
-        z ~ N(0, a (c + k + noise I)),    k(x, x') = exp(-d^2 / 2 length^2),
-        d^2 the mean over the features of their squared differences, in their deviations.
-
-    Far from all that was measured it says what it says of an unknown program: those of another operator may be anywhere. The
-    constant c is that of `process.GaussianProcess`, for the same reason.
-
-    Length and noise are those by which each source is foretold best from the others, a single one's trials each from the others:
-    what is wanted is what sources say of another one. The likeliest explain more of the sources than holds elsewhere. Two log
-    densities of a source's scores count alike: that of each by itself, before any trial there, and that of all together, in which
-    trials there tell of one another.
-
-    Parameters
-    ----------
-    features
-        Of all sources' trials, (n, d).
-    scores
-        Those of each source, a list of arrays, n in all.
-    """
-
-    def __init__(self, features, scores):
-        ends, scores = np.cumsum([len(each) for each in scores]), np.concatenate(scores)
+        scores = np.concatenate([each[numbers] for each, numbers in zip(scores, chosen)])
+        ends = np.cumsum([len(numbers) for numbers in chosen])
         parts = np.split(np.arange(len(scores)), ends[:-1]) if len(ends) > 1 else np.arange(len(scores))[:, None]
         deviation = features.std(axis=0)
         self._telling = deviation > 1e-9 * np.abs(features).max(axis=0)
@@ -97,7 +65,7 @@ class SourceProcess:
         return _covariance(squares, self._length) @ self._weights
 
     def _standardised(self, features):
-        return (features[:, self._telling] - self._zero) / self._unit
+        return (np.asarray(features, dtype=float)[:, self._telling] - self._zero) / self._unit
 
     def _squared_distances(self, rows):
         """From rows to those measured, (m, n)."""
@@ -110,7 +78,7 @@ def _covariance(squares, length):
 
 
 def _fits(covariance, scores, parts):
-    """For each noise: how well each part of the scores is foretold from the others, see `SourceProcess`; and K^-1 z, noise in K.
+    """For each noise: how well each part of the scores is foretold from the others, see `ProgramSources`; and K^-1 z, noise in K.
 
     Given the others, part B is off by (K^-1)_BB^-1 (K^-1 z)_B, of covariance a (K^-1)_BB^-1 (Rasmussen and Williams 2006,
     section 5.4.2, for parts), a at its mode. Log densities are up to a constant.

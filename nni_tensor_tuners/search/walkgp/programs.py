@@ -21,8 +21,8 @@ LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
 FIRST, SHARES = 256, (1 / 16, 1 / 2)
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
-TREES = {"eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
-DEPTH, ROUNDS = 4, 60
+TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
+ROUNDS = 60
 # When the trees are trained anew (`process.next_fit`): not when the two processes are fitted, whose phases are 0 and 1 / 3.
 PHASE = 2 / 3
 
@@ -68,7 +68,7 @@ class Programs:
         self._fit_at = next_fit(len(points), PHASE)
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
-        self._models = side_by_side(lambda out: trained(features[fold != out], scores[fold != out], out, DEPTH), range(FOLDS))
+        self._models = side_by_side(lambda out: _trained(features[fold != out], scores[fold != out], out), range(FOLDS))
         self._trends = {}
 
     def trend(self, points):
@@ -132,9 +132,8 @@ class Programs:
         return chosen
 
 
-def trained(features, scores, seed, depth):
-    """Boosted trees that predict scores, (n,), from features of programs, (n, d)."""
+def _trained(features, scores, seed):
     import xgboost
 
     with one_thread():
-        return xgboost.train({**TREES, "max_depth": depth, "seed": seed}, xgboost.DMatrix(features, scores), ROUNDS)
+        return xgboost.train({**TREES, "seed": seed}, xgboost.DMatrix(features, scores), ROUNDS)
