@@ -16,7 +16,7 @@ LISTED = 16
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
-# Beyond this many trials n a share of them is scored: (this / n)^1.5.
+# Beyond this many trials n a share of them is scored: (this / n)^2.
 FULL_TRIALS = 200
 
 
@@ -88,7 +88,7 @@ def maximise(acquisition, pool, fitness, seen, offspring, rng, part=1.0):
 
 def share(trials):
     """Of the candidates, with so many trials."""
-    return min(1.0, (FULL_TRIALS / max(1, trials)) ** 1.5)
+    return min(1.0, (FULL_TRIALS / max(1, trials)) ** 2)
 
 
 def breed(space, fitness, seen, count, rng):
