@@ -22,7 +22,7 @@ BOOTSTRAPPED = 5
 CONFIDENCE = 1.0
 # Of simulated annealing, where seeing a configuration costs nothing, and where its program must be made first, milliseconds
 # each: so many chains, None for one for each configuration of a batch, and so many steps.
-ANNEALING = {True: (128, 500), False: (None, 6)}
+ANNEALING = {True: (128, 500), False: (None, 8)}
 # So many are drawn for each chain, in search of one whose program can be built, and for each place in a batch that is random.
 DRAWS = 8
 

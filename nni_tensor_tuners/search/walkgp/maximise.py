@@ -16,7 +16,7 @@ LISTED = 16
 PARENTS, WALK_Q = 8, 0.3
 # Hill climbing over the acquisition: from the best so many candidates, for at most so many rounds.
 CLIMBERS, ROUNDS = 8, 4
-# Beyond this many trials n a share of them is scored: (this / n)^2.
+# Beyond this many trials n a share of them is scored: (this / n)^2, as what one costs grows with n^2.
 FULL_TRIALS = 200
 
 

@@ -1,10 +1,9 @@
 """What programs' features say of scores: further trends, and the configurations that they are known of.
 
 A configuration's program takes milliseconds to make, so that features are known of some candidates only: of those that the
-model without them likes best, of offspring of those that it likes best with them, and of random ones.
+model without them likes best, of offspring of those that it likes best with them, and of random ones; and where sources say which
+of random ones are the best, of all of these.
 """
-
-from math import ceil
 
 import numpy as np
 
@@ -16,9 +15,8 @@ from .process import next_fit
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are
 # the best of so many. Of all candidates the best so many are kept.
 LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
-# Of so many random configurations these shares, in turn, are where the first trials are, if sources say which: few, in case
-# that is right, and half, among which the best are unless it is all wrong.
-FIRST, SHARES = 256, (1 / 16, 1 / 2)
+# The first trials are the best by the sources of so many random configurations; of more those that sources are wrong about.
+FIRST = 256
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
 TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
@@ -51,7 +49,7 @@ class Programs:
     def __init__(self, space, described, sources=None):
         self.space, self._described, self._sources = space, described, sources
         self.twins = set()
-        self._foretold, self._first = {}, None  # what sources say of points; random points, the best by that first
+        self._foretold, self._first = {}, []  # what sources say of points; random points, the best by that first
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
@@ -87,12 +85,12 @@ class Programs:
         """The scores of `known` points by the trees and, where there are any, by the sources: shape (n, 1 or 2)."""
         return np.transpose([self.trend(points), *([] if self._sources is None else [self._by_sources(points)])])
 
-    def promising(self, points, trial):
-        """Of some points those whose programs should be the best by the sources; all where no program can be built."""
-        if self._first is None:
+    def promising(self, points):
+        """The first of some random points whose programs can be built, the best by the sources first; always the same."""
+        if not self._first:
             known = self.known(points[:FIRST])
             self._first = [known[i] for i in np.argsort(-self._by_sources(known), kind="stable").tolist()]
-        return self._first[: ceil(len(self._first) * SHARES[trial % len(SHARES)])] or points
+        return self._first
 
     def _by_sources(self, points):
         if new := [point for point in points if point not in self._foretold]:
@@ -114,7 +112,7 @@ class Programs:
         most_liked, most_bred, random = (max(1, round(each * share(len(seen)))) for each in (LIKED, BRED, RANDOM))
         bred = breed(self.space, self._values, seen, BRED_OF, rng)
         bred = [bred[i] for i in np.argsort(-gain(bred), kind="stable")[:most_bred].tolist()] if bred else []
-        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool)))]
+        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool))), *self._first]
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
     def choose(self, points, values, seen):

@@ -40,8 +40,8 @@ class WalkGP(Search):
     ----------
     initial
         So many configurations, those told included, before the model proposes: of some hundred random ones the most telling.
-        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. No more than this where
-        `transfer` took features of programs, and none where it took configurations.
+        Of a space with a nested choice so many for each branch, 16 in all at the most if this is less. Twice as many in all, those
+        that should be the best, where `transfer` took features of programs; none where it took configurations.
     offspring
         How many children of the best configurations are among the candidates; 0 for none.
     failure_weight
@@ -163,14 +163,14 @@ class WalkGP(Search):
         alone = self._sources and len(self._seen) % ALONE_EVERY == ALONE_EVERY - 1
         of_performance, of_success = self._alone if alone else (self._performance, self._success)
         success = self._outcomes(of_success, alone)
-        first = self._blind if self._elsewhere is None else self.initial
+        first = self._blind if self._elsewhere is None else 2 * self.initial
         blind = not self._sources and (len(self._seen) < first or (len(fitness) < 2 and not success))
         # What the model without programs likes are then candidates only, of which with many trials few are described.
         part = share(len(self._seen)) if self._programs else 1.0
         if not blind or not self._pool.points:
             self._pool.widen(self.rng, part)
         if blind:
-            return self._most_telling()
+            return self._most_promising() or self._most_telling()
         lone = set(fitness) if len(fitness) == 1 else set()  # its score is 0 and says nothing: it counts as running
         measured = [point for point in fitness if point not in lone]
         running = sorted((self._seen - self.results.keys()) | lone, key=repr)
@@ -207,12 +207,14 @@ class WalkGP(Search):
         trends = self._programs.trends(points) / SOURCE_TRIALS**0.5
         return np.hstack([self._rows_of_trials(points), trends]).astype(np.float32)
 
+    def _most_promising(self):
+        """The best of the pool's first configurations by what was measured of programs elsewhere, unseen; None where there is none."""
+        promising = [] if self._elsewhere is None else self._programs.promising(self._pool.points)
+        return next((point for point in promising if point not in self._seen), None)
+
     def _most_telling(self):
         """The unseen configuration of the pool that tells most about the rest of it, or None where there is none."""
         points, levels = self._pool.points, self._pool.rows[:, : self._kernel.width]
-        if self._elsewhere is not None:
-            points = self._programs.promising(points, len(self._seen))
-            levels = self._kernel.rows(points)
         seen = self._kernel.rows(sorted(self._seen, key=repr))
         reductions = GaussianProcess(self._kernel).posterior(levels[:0], np.zeros(0), seen).reductions(levels)
         order = np.argsort(-reductions, kind="stable")
