@@ -420,18 +420,30 @@ def test_walkgp_begins_with_what_programs_elsewhere_call_best_of_random_ones_the
     assert first == sorted(first, reverse=True) and first[-1] >= 256 * 14 // 16
 
 
-def test_walkgp_hears_that_programs_elsewhere_are_wrong_after_twice_as_many_trials_as_initial_says_whatever_the_branches():
+def transferred_over_branches(initial, trials, fitness):
+    """The numbers that WalkGP proposes in four branches of 64 numbers each, if elsewhere the higher number was the better."""
     numbers = [{"_type": "choice", "_value": list(range(first, first + 64))} for first in range(0, 256, 64)]
     branches = [{"_name": str(place), "number": each} for place, each in enumerate(numbers)]
     space = SearchSpace.from_json({"sketch": {"_type": "choice", "_value": branches}})
-    search = create_search("WalkGP", space, seed=0, features="relation", initial=4)
+    search = create_search("WalkGP", space, seed=0, features="relation", initial=initial)
     search.transfer([[([number], float(number)) for number in range(0, 256, 4)]])
     search.see(lambda config: np.array([config["sketch"]["number"]], dtype=float))
     proposed = []
-    for _ in range(14):
+    for _ in range(trials):
         (config,) = search.ask(1)
-        search.tell(config, 1 / (1.0 + config["sketch"]["number"]))
+        search.tell(config, fitness(config["sketch"]["number"]))
         proposed.append(config["sketch"]["number"])
+    return proposed
+
+
+def test_walkgp_follows_what_programs_elsewhere_say_where_it_is_so():
+    """It has a look at other branches, and finds the best, which was not among the random ones that it began with."""
+    by_model = transferred_over_branches(3, 12, float)[6:]
+    assert max(by_model) == 255 and np.median(by_model) > 256 * 3 // 4
+
+
+def test_walkgp_hears_that_programs_elsewhere_are_wrong_after_twice_as_many_trials_as_initial_says_whatever_the_branches():
+    proposed = transferred_over_branches(4, 14, lambda number: 1 / (1 + number))
     assert min(proposed[:8]) > 256 * 3 // 4 > min(proposed[8:])
 
 
