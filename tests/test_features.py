@@ -18,6 +18,7 @@ from nni_tensor_tuners import SearchSpace, create_search
 from nni_tensor_tuners.frontends.local import LocalStudy
 from nni_tensor_tuners.frontends.nni.settings import read_histories
 from nni_tensor_tuners.search.described import Described
+from nni_tensor_tuners.search.walkgp.program_sources import ProgramSources
 from nni_tensor_tuners.search.walkgp.programs import Programs
 from nni_tensor_tuners.study import Objective, Study, records
 from nni_tensor_tuners.tasks import WORKLOADS
@@ -359,6 +360,21 @@ def test_no_score_has_a_part_in_what_is_predicted_for_it():
     assert abs(np.corrcoef(programs.trend(points), scores)[0, 1]) < 0.4
     within = np.mean([model.inplace_predict(noise) for model in programs._models], axis=0)
     assert np.corrcoef(within, scores)[0, 1] > 0.8
+
+
+def test_trees_learn_what_sources_leave_of_the_scores():
+    """Of scores that are what sources say and a step, which they know nothing of, the step."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((128, 2))
+    sources = ProgramSources([[*zip(features, np.exp(features[:, 0]))]])
+    space = SearchSpace.from_json({"number": {"_type": "choice", "_value": list(range(128))}})
+    programs = Programs(space, Described(space, lambda config: features[config["number"]]), sources)
+    points = programs.known([(number,) for number in range(128)])
+    step = np.sign(features[:, 1])
+    scores = sources.mean(features) + step
+    programs.learn(points, scores)
+    assert np.corrcoef(programs.trend(points), step)[0, 1] > 0.9
+    assert np.square(programs.trends(points).sum(axis=1) - scores).mean() < 0.1 * scores.var()
 
 
 def test_programs_sources_and_failures_together():

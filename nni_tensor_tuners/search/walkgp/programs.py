@@ -29,7 +29,8 @@ class Programs:
     """Boosted trees on features of programs, cross-fitted: no trial's score has a part in what is predicted for it.
 
     Predictions of what was trained on would leave nothing for the process to explain (stacking; Wolpert 1992, "Stacked
-    generalization").
+    generalization"). Where there are sources, trees predict what these leave of the scores (AutoTVM's paper, section 4: a local model
+    is added to the global one).
 
     Parameters
     ----------
@@ -64,13 +65,14 @@ class Programs:
         if len(points) < self._fit_at:
             return
         self._fit_at = next_fit(len(points), PHASE)
+        scores = scores if self._sources is None else scores - self._by_sources(points)
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
         self._models = side_by_side(lambda out: _trained(features[fold != out], scores[fold != out], out), range(FOLDS))
         self._trends = {}
 
     def trend(self, points):
-        """The scores predicted for `known` points, shape (n,); 0 before anything was learned."""
+        """What the trees predict for `known` points, shape (n,); 0 before anything was learned."""
         if not self._models:
             return np.zeros(len(points))
         if new := [point for point in points if point not in self._trends]:
@@ -82,7 +84,7 @@ class Programs:
         return np.array([self._trends[point] for point in points])
 
     def trends(self, points):
-        """The scores of `known` points by the trees and, where there are any, by the sources: shape (n, 1 or 2)."""
+        """What of the scores of `known` points the trees say and, where there are any, the sources: shape (n, 1 or 2)."""
         return np.transpose([self.trend(points), *([] if self._sources is None else [self._by_sources(points)])])
 
     def promising(self, points):
@@ -112,7 +114,8 @@ class Programs:
         most_liked, most_bred, random = (max(1, round(each * share(len(seen)))) for each in (LIKED, BRED, RANDOM))
         bred = breed(self.space, self._values, seen, BRED_OF, rng)
         bred = [bred[i] for i in np.argsort(-gain(bred), kind="stable")[:most_bred].tolist()] if bred else []
-        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool))), *self._first]
+        first = [] if self._sources is None else self.promising(pool)
+        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool))), *first]
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
     def choose(self, points, values, seen):
