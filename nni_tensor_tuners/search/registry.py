@@ -101,8 +101,8 @@ _ENTRIES = (
             Argument(
                 "initial",
                 4,
-                "configurations before the model proposes; of a nested choice for each branch, up to 16; twice as many with "
-                "transfer of programs",
+                "configurations before the model proposes; of a nested choice for each branch, up to 16; with transfer "
+                "of programs twice as many in all",
                 shown=True,
             ),
             Argument("offspring", 300, "children of the best ones among the candidates; 0 for none", shown=True),

@@ -29,8 +29,8 @@ class Programs:
     """Boosted trees on features of programs, cross-fitted: no trial's score has a part in what is predicted for it.
 
     Predictions of what was trained on would leave nothing for the process to explain (stacking; Wolpert 1992, "Stacked
-    generalization"). Where there are sources, trees predict what these leave of the scores (AutoTVM's paper, section 4: a local model
-    is added to the global one).
+    generalization"). Where there are sources, trees predict what these leave of the scores (AutoTVM's paper, section 4: a local
+    model is added to the global one).
 
     Parameters
     ----------
