@@ -50,7 +50,7 @@ class Programs:
     def __init__(self, space, described, sources=None):
         self.space, self._described, self._sources = space, described, sources
         self.twins = set()
-        self._foretold, self._first = {}, []  # what sources say of points; random points, the best by that first
+        self._foretold, self._first = {}, None  # what sources say of points; random points, the best by that first
         self._models, self._folds, self._fit_at = [], {}, 2 * FOLDS
         self._trends = {}  # point -> what the models predict
         self._values = {}  # candidate -> its acquisition, the last time
@@ -88,9 +88,9 @@ class Programs:
         return np.transpose([self.trend(points), *([] if self._sources is None else [self._by_sources(points)])])
 
     def promising(self, points):
-        """The first of some random points whose programs can be built, the best by the sources first; always the same."""
-        if not self._first:
-            known = self.known(points[:FIRST])
+        """Of the first of some random points those that can be built, the best by the sources first; always the same."""
+        if self._first is None:
+            known = [] if self._sources is None else self.known(points[:FIRST])
             self._first = [known[i] for i in np.argsort(-self._by_sources(known), kind="stable").tolist()]
         return self._first
 
@@ -114,8 +114,7 @@ class Programs:
         most_liked, most_bred, random = (max(1, round(each * share(len(seen)))) for each in (LIKED, BRED, RANDOM))
         bred = breed(self.space, self._values, seen, BRED_OF, rng)
         bred = [bred[i] for i in np.argsort(-gain(bred), kind="stable")[:most_bred].tolist()] if bred else []
-        first = [] if self._sources is None else self.promising(pool)
-        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool))), *first]
+        new = [*liked[:most_liked], *bred, *rng.sample(pool, min(random, len(pool))), *self.promising(pool)]
         return [point for point in self.known(dict.fromkeys([*new, *self._values])) if point not in seen]
 
     def choose(self, points, values, seen):

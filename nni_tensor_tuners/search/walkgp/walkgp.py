@@ -209,7 +209,7 @@ class WalkGP(Search):
 
     def _most_promising(self):
         """The best of the pool's first configurations by what was measured of programs elsewhere, unseen; None where there is none."""
-        promising = [] if self._elsewhere is None else self._programs.promising(self._pool.points)
+        promising = self._programs.promising(self._pool.points) if self._programs else []
         return next((point for point in promising if point not in self._seen), None)
 
     def _most_telling(self):
