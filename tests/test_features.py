@@ -57,9 +57,7 @@ SPLIT = st.lists(st.sampled_from([1, 2, 3]), min_size=2, max_size=3)
 @settings(deadline=None, max_examples=30)
 @given(SPLIT, SPLIT, SPLIT, st.integers(0, 2**32))
 def test_a_tiled_product_touches_what_its_tiles_do(n, m, k, seed):
-    # Extents apart, so that the buffers' numbers tell which is which.
-    tensors = transposed_product(5 * prod(n), 7 * prod(m), 2 * prod(k))
-    schedule, loops = scheduled(tensors)
+    schedule, loops = scheduled(transposed_product(5 * prod(n), 7 * prod(m), 2 * prod(k)))
     parts = [
         list(zip(itertools.repeat(axis), schedule.split(loop, [None, *factors]), [whole // prod(factors), *factors]))
         for axis, loop, factors, whole in zip("nmk", loops, (n, m, k), (5 * prod(n), 7 * prod(m), 2 * prod(k)))
@@ -67,17 +65,13 @@ def test_a_tiled_product_touches_what_its_tiles_do(n, m, k, seed):
     order = [part for axis in parts for part in axis]
     random.Random(seed).shuffle(order)
     schedule.reorder(*(loop for _, loop, _ in order))
-    sizes = [prod(map(int, tensor.shape)) for tensor in tensors]
-    numbers = [sorted(sizes, reverse=True).index(size) for size in sizes]
-    if len(set(numbers)) < 3:
-        return
     for place, loop in enumerate(longest_chain(loops_of(schedule.mod))):
         inside = {axis: prod(length for each, _, length in order[place:] if each == axis) for axis in "nmk"}
-        expected = [inside["k"] * inside["n"], inside["k"] * inside["m"], inside["n"] * inside["m"]]
+        expected = [inside["n"] * inside["m"], inside["k"] * inside["n"], inside["k"] * inside["m"]]  # of C, A and B
         turns = prod(inside.values())
         assert loop.length == order[place][2]
-        assert [loop.touched[number].count for number in numbers] == expected
-        assert [loop.touched[number].reuse for number in numbers] == [pytest.approx(turns / count) for count in expected]
+        assert [loop.touched[buffer].count for buffer in range(3)] == expected
+        assert [loop.touched[buffer].reuse for buffer in range(3)] == [pytest.approx(turns / count) for count in expected]
         assert loop.top_down * turns == prod(length for _, _, length in order)
 
 
@@ -137,9 +131,33 @@ def test_windows_that_overlap_touch_their_elements_once():
     data, taps = te.placeholder((1, 19), name="data"), te.reduce_axis((0, 3), name="taps")
     rows = te.compute((1, 9), lambda n, x: te.sum(data[n, 2 * x + taps], axis=taps), name="rows")
     _, x, taps = longest_chain(loops_of(scheduled([data, rows])[0].mod))
-    assert (x.touched[0].count, x.touched[0].stride) == (19, 2)
-    assert (taps.touched[0].count, taps.touched[0].stride) == (3, 1)
-    assert x.touched[0].reuse == pytest.approx(27 / 19)
+    assert (x.touched[1].count, x.touched[1].stride) == (19, 2)
+    assert (taps.touched[1].count, taps.touched[1].stride) == (3, 1)
+    assert x.touched[1].reuse == pytest.approx(27 / 19)
+
+
+@pytest.mark.parametrize("size, channels", [(20, 2), (4, 30)])
+def test_a_buffer_has_the_number_of_what_it_is_for(size, channels):
+    """A convolution's: what is written, the padded image, the kernel, the image; whichever is the largest."""
+    image, kernel = te.placeholder((size, size, 3), name="image"), te.placeholder((3, 3, 3, channels), name="kernel")
+    padded = te.compute(
+        (size + 2, size + 2, 3),
+        lambda y, x, c: tirx.if_then_else(
+            tirx.all(y >= 1, y <= size, x >= 1, x <= size), image[y - 1, x - 1, c], tirx.FloatImm("float32", 0)
+        ),
+        name="padded",
+    )
+    v, u, c = (te.reduce_axis((0, 3), name=name) for name in "vuc")
+    product = te.compute(
+        (size, size, channels),
+        lambda y, x, f: te.sum(padded[y + v, x + u, c] * kernel[v, u, c, f], axis=[v, u, c]),
+        name="product",
+    )
+    roots = loops_of(s_tir.Schedule(te.create_prim_func([image, kernel, product])).mod)
+    outermost = longest_chain(roots)[0]
+    counts = [outermost.touched[buffer].count for buffer in range(3)]
+    assert counts == [size * size * channels, (size + 2) ** 2 * 3, 27 * channels]
+    assert roots[0].touched[3].count == size * size * 3
 
 
 @pytest.mark.parametrize("inner", [3, 4, 8])

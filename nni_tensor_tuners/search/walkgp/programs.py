@@ -11,6 +11,7 @@ from ..cost_model import one_thread
 from ..described import side_by_side
 from .maximise import breed, share
 from .process import next_fit
+from .trees import predicted, trained
 
 # Each time, so many more candidates of each kind are described, with many trials a share of them (`share`); the offspring are
 # the best of so many. Of all candidates the best so many are kept.
@@ -19,8 +20,6 @@ LIKED, BRED, BRED_OF, RANDOM, KEPT = 8, 8, 16, 4, 256
 FIRST = 256
 # Trees are trained so many times, each time without a share of the trials, whose scores they then predict.
 FOLDS = 5
-TREES = {"max_depth": 4, "eta": 0.15, "subsample": 0.8, "colsample_bytree": 0.5, "nthread": 1, "verbosity": 0}
-ROUNDS = 60
 # When the trees are trained anew (`process.next_fit`): not when the two processes are fitted, whose phases are 0 and 1 / 3.
 PHASE = 2 / 3
 
@@ -68,7 +67,7 @@ class Programs:
         scores = scores if self._sources is None else scores - self._by_sources(points)
         self._folds = {point: place % FOLDS for place, point in enumerate(points)}
         features, fold = self._described.rows(points), np.arange(len(points)) % FOLDS
-        self._models = side_by_side(lambda out: _trained(features[fold != out], scores[fold != out], out), range(FOLDS))
+        self._models = side_by_side(lambda out: trained(features[fold != out], scores[fold != out], out), range(FOLDS))
         self._trends = {}
 
     def trend(self, points):
@@ -76,9 +75,7 @@ class Programs:
         if not self._models:
             return np.zeros(len(points))
         if new := [point for point in points if point not in self._trends]:
-            rows = self._described.rows(new)
-            with one_thread():
-                found = np.array([model.inplace_predict(rows) for model in self._models], dtype=float)
+            found = predicted(self._models, self._described.rows(new))
             folds = np.array([self._folds.get(point, -1) for point in new])
             self._trends.update(zip(new, np.where(folds < 0, found.mean(axis=0), found[folds, np.arange(len(new))])))
         return np.array([self._trends[point] for point in points])
@@ -130,10 +127,3 @@ class Programs:
             self._values[chosen] = values[order[place]]
         self.twins.update({points[i] for i in order[: place + 1]} - {chosen})
         return chosen
-
-
-def _trained(features, scores, seed):
-    import xgboost
-
-    with one_thread():
-        return xgboost.train({**TREES, "seed": seed}, xgboost.DMatrix(features, scores), ROUNDS)

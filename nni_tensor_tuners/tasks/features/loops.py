@@ -54,7 +54,7 @@ class Loop:
     accesses
         How many reads and writes of buffers these do.
     touched
-        Buffer -> `Touch`. Buffers are numbers, those of a program by size, largest first.
+        Buffer -> `Touch`. Buffers are numbers, by what they are for (`_numbered`).
     children
         The loops directly inside.
     """
@@ -75,9 +75,7 @@ def loops_of(module):
     """The outermost loops of a scheduled IRModule's function "main", a list of `Loop`; each has those inside it."""
     walk = _Walk()
     walk.visit(module["main"].body, [], 0)
-    sizes = {buffer: prod(map(int, buffer.shape)) for buffer, _, _ in walk.accesses}
-    order = sorted(sizes, key=lambda buffer: -sizes[buffer])  # stable: as first met, where they are of one size
-    numbers = {buffer: number for number, buffer in enumerate(order)}
+    numbers = _numbered(walk.accesses)
     for buffer, indices, around in walk.accesses:
         _note(numbers[buffer], [int(extent) for extent in buffer.shape], indices, around)
     return walk.roots
@@ -193,6 +191,17 @@ class _Walk:
         if hasattr(statement, "buffer"):
             access(statement.buffer, statement.indices)
         tvm_ffi.structural_walk(statement.value, (TensorLoad, lambda load: access(load.source, load.indices)))
+
+
+def _numbered(accesses):
+    """Buffer -> its number. First are those of the statements that are executed most often, what they write and then what they read,
+    as they stand there (C, A, B of figure 3b), then the others, largest first: a number means the same in other programs.
+    """
+    often = [prod(loop.length for loop, _ in around) for _, _, around in accesses]
+    most = max(often, default=0)
+    first = [buffer for (buffer, _, _), turns in zip(accesses, often) if turns == most]
+    others = sorted((buffer for buffer, _, _ in accesses), key=lambda buffer: -prod(map(int, buffer.shape)))
+    return {buffer: number for number, buffer in enumerate(dict.fromkeys([*first, *others]))}
 
 
 def _note(buffer, shape, indices, around):

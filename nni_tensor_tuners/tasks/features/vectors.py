@@ -8,7 +8,7 @@ import numpy as np
 from ..target import bare_context
 from .loops import ANNOTATIONS, Touch, longest_chain, loops_of
 
-# Of longer programs the innermost loops, and of more buffers the largest ones, are seen.
+# Of longer programs the innermost loops are seen, of more buffers the first ones (`Loop.touched`).
 LOOPS, BUFFERS = 32, 4
 # Numbers in the context of a loop.
 WIDTH = 3 + len(ANNOTATIONS) + 3 * BUFFERS
