@@ -18,6 +18,7 @@ from nni_tensor_tuners.tasks.device import find_device
 from nni_tensor_tuners.tasks.features import vector
 from nni_tensor_tuners.tasks.matmul import Matmul
 from nni_tensor_tuners.tasks.program import Program
+from nni_tensor_tuners.tasks.recorded import features_of
 from nni_tensor_tuners.tasks.target import target_of
 
 CPU = find_device("cpu")
@@ -266,6 +267,17 @@ def test_records_of_one_operator_serve_another(stored, tmp_path, monkeypatch):
     path.write_text(json.dumps({"config": {"x": 1}, "error_code": 0, "tflops": 1.0}) + "\n")
     with pytest.raises(ValueError, match="no record is of a program that can be made here, or has its relation features"):
         read_histories([str(path)], Objective(), "relation")
+
+
+def test_features_of_another_version_are_made_anew(tmp_path):
+    path = tmp_path / "records.jsonl"
+    study = LocalStudy(Matmul(32, 32, 32), CPU, "Random", 0, {}, path, {}, features=["relation"])
+    assert len(list(study.run(1))) == 1
+    (found,) = records.read(path)
+    older = {**found, "features": {"relation": [0.0] * 176}}
+    for version in (1, None):
+        np.testing.assert_array_equal(features_of({**older, "features_version": version}, "relation"), describe_by_hand(found))
+    assert features_of(older, "relation") == [0.0] * 176
 
 
 def describe_by_hand(record):

@@ -10,6 +10,7 @@ from ..measure import measure
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Objective, Study, records
+from ..tasks.features import VERSION
 from ..tasks.shared import write_whole
 from .network import finish, of_network, tell
 
@@ -115,6 +116,7 @@ class LocalStudy:
         if self._describers:
             described = {kind: describe(config) for kind, describe in self._describers.items()}
             record["features"] = {kind: found.tolist() for kind, found in described.items() if found is not None}
+            record["features_version"] = VERSION
         records.append(self._path, record)
         return record
 

@@ -4,6 +4,7 @@ import functools
 import json
 
 from .device import GENERIC, find_device
+from .features import VERSION
 from .network.definition import own_config
 from .registry import from_dict
 
@@ -16,7 +17,8 @@ def features_of(record, kind):
     Parameters
     ----------
     record
-        With ``workload``, ``device`` and ``config``, as trials write it, or with ``features`` ({kind: numbers}).
+        With ``workload``, ``device`` and ``config``, as trials write it, or with ``features`` ({kind: numbers}) of the present
+        ``features_version``.
     kind
         One of `tasks.features.FEATURES`.
 
@@ -24,7 +26,7 @@ def features_of(record, kind):
     -------
     None where it has none, and none can be made.
     """
-    known = record.get("features") or {}
+    known = record.get("features") or {} if record.get("features_version") == VERSION else {}
     if kind in known:
         return known[kind]
     try:

@@ -8,6 +8,8 @@ import numpy as np
 from ..target import bare_context
 from .loops import ANNOTATIONS, Touch, longest_chain, loops_of
 
+# Raised when features come to mean something else: those that records have of another version are made anew.
+VERSION = 2
 # Of longer programs the innermost loops are seen, of more buffers the first ones (`Loop.touched`).
 LOOPS, BUFFERS = 32, 4
 # Numbers in the context of a loop.
