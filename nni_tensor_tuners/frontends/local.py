@@ -10,7 +10,7 @@ from ..measure import measure
 from ..search import create_search
 from ..space import SearchSpace
 from ..study import Objective, Study, records
-from ..tasks.features import VERSION
+from ..tasks.recorded import FEATURES_VERSION
 from ..tasks.shared import write_whole
 from .network import finish, of_network, tell
 
@@ -116,7 +116,7 @@ class LocalStudy:
         if self._describers:
             described = {kind: describe(config) for kind, describe in self._describers.items()}
             record["features"] = {kind: found.tolist() for kind, found in described.items() if found is not None}
-            record["features_version"] = VERSION
+            record["features_version"] = FEATURES_VERSION
         records.append(self._path, record)
         return record
 

@@ -4,9 +4,11 @@ import functools
 import json
 
 from .device import GENERIC, find_device
-from .features import VERSION
 from .network.definition import own_config
 from .registry import from_dict
+
+# Of what `tasks.features` says of programs. Features that a record has of another version are made anew.
+FEATURES_VERSION = 2
 
 
 def features_of(record, kind):
@@ -26,9 +28,8 @@ def features_of(record, kind):
     -------
     None where it has none, and none can be made.
     """
-    known = record.get("features") or {} if record.get("features_version") == VERSION else {}
-    if kind in known:
-        return known[kind]
+    if record.get("features_version") == FEATURES_VERSION and kind in record["features"]:
+        return record["features"][kind]
     try:
         describe = _describer(json.dumps(record["workload"]), record["device"]["kind"], kind)
     except (KeyError, TypeError, ValueError):  # an experiment of something else, or a task from outside that is not here

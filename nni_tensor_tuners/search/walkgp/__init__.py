@@ -1,7 +1,7 @@
 """WalkGP: Bayesian optimisation whose covariance is the topology of the search space (docs/walkgp.md has the equations).
 
 A proposal: data (scores.py, transfer.py, program_sources.py) -> condition (covariance.py, process.py) -> acquisition.py ->
-maximise.py. Throughout
+maximise.py, programs.py. Throughout
 
     n, m    numbers of trials measured, and of points asked about
     row     a point as the model sees it, float32: a one for its level on every axis, then its trend columns U; rows: (n, width)

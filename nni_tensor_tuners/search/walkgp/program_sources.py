@@ -35,7 +35,8 @@ class ProgramSources:
         except (TypeError, ValueError):
             raise ValueError("transfer: expected features of programs, all of one length") from None
         scores = [performance_scores(np.array([fitness for _, fitness in each], dtype=float)) for each in telling]
-        self._models = side_by_side(lambda seed: trained(features, np.concatenate(scores), seed), range(MODELS))
+        scores = np.concatenate(scores)
+        self._models = side_by_side(lambda seed: trained(features, scores, seed), range(MODELS))
 
     def mean(self, features):
         """What is expected of the scores of programs with some features, (m, d): (m,)."""

@@ -1,6 +1,7 @@
 """Programs as vectors of one length, for models: loop contexts, relations, and MetaSchedule's features.
 
-All are functions of a scheduled IRModule, whose function is "main", and TVM's target.
+All are functions of a scheduled IRModule, whose function is "main", and TVM's target. Where one comes to mean something else,
+`recorded.FEATURES_VERSION` is raised.
 """
 
 import numpy as np
@@ -8,8 +9,6 @@ import numpy as np
 from ..target import bare_context
 from .loops import ANNOTATIONS, Touch, longest_chain, loops_of
 
-# Raised when features come to mean something else: those that records have of another version are made anew.
-VERSION = 2
 # Of longer programs the innermost loops are seen, of more buffers the first ones (`Loop.touched`).
 LOOPS, BUFFERS = 32, 4
 # Numbers in the context of a loop.
