@@ -194,3 +194,10 @@ def test_nothing_is_learned_of_failed_trials_nor_of_sources_with_one_success():
 def test_sources_without_differences_say_nothing():
     sources = ProgramSources([[([0.0], 1.0), ([1.0], 1.0)], [([2.0], 3.0), ([3.0], 3.0)]])
     assert not sources.mean([[0.0], [1.5]]).any()
+
+
+def test_long_histories_are_learned_from():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((3000, 2))
+    sources = ProgramSources([list(zip(features, np.exp(features[:, 0])))])
+    assert spearmanr(sources.mean(features), features[:, 0]).statistic > 0.99

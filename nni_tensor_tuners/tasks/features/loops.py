@@ -200,7 +200,7 @@ def _numbered(accesses):
     often = [prod(loop.length for loop, _ in around) for _, _, around in accesses]
     most = max(often, default=0)
     first = [buffer for (buffer, _, _), turns in zip(accesses, often) if turns == most]
-    others = sorted((buffer for buffer, _, _ in accesses), key=lambda buffer: -prod(map(int, buffer.shape)))
+    others = sorted({buffer: None for buffer, _, _ in accesses}, key=lambda buffer: -prod(map(int, buffer.shape)))
     return {buffer: number for number, buffer in enumerate(dict.fromkeys([*first, *others]))}
 
 
